@@ -1,0 +1,26 @@
+package providers
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+)
+
+// Descriptor is one type of provider: what the configuration calls it and how an
+// account of it is opened. The built-in ones are a list in package all.
+type Descriptor struct {
+	Type  string // "aws", "simcloud", …
+	Title string // for people
+	// Open makes the adapter for one account. settings is the account's own part
+	// of the configuration as JSON; unknown keys in it are an error.
+	Open func(ctx context.Context, name string, settings json.RawMessage, env Env) (Provider, error)
+}
+
+// Env is what an adapter is given from outside.
+type Env struct {
+	Log    *slog.Logger
+	Client *http.Client // nil means the adapter's own
+	// Secret resolves a reference such as "env:TOKEN" or "file:/run/token".
+	Secret func(ref string) (string, error)
+}
