@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"time"
+
+	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
+)
+
+// Instance is our record of a machine. It is stored before the machine is asked
+// for, and closed only on the provider's word.
+type Instance struct {
+	ID      string `json:"id"` // ours: the request id and tag
+	Version int64  `json:"version"`
+
+	State InstanceState `json:"state"`
+	Gone  reason.Reason `json:"gone,omitzero"` // why it ended
+
+	Project string `json:"project"` // the only project it serves
+	// Payer is the job whose own budget pays for it, and which alone it serves;
+	// "" when the project pays.
+	Payer string `json:"payer,omitzero"`
+
+	Provider string  `json:"provider"`
+	Region   string  `json:"region,omitzero"`
+	Zone     string  `json:"zone,omitzero"`
+	Type     string  `json:"type"`
+	Kind     string  `json:"kind"` // spot, on-demand
+	GPU      string  `json:"gpu,omitzero"`
+	GPUs     float64 `json:"gpus"`
+	Slots    int     `json:"slots"` // tasks it can run at once
+	CloudID  string  `json:"cloud_id,omitzero"`
+	Address  string  `json:"address,omitzero"`
+
+	Price    money.Rate    `json:"price"`              // at the decision
+	Bound    money.Rate    `json:"bound"`              // the price that its reservations assume, for life
+	OnDemand money.Rate    `json:"on_demand,omitzero"` // the same type on demand at the decision; 0 unknown
+	Billing  money.Billing `json:"billing"`
+	SelfEnd  string        `json:"self_end"`
+
+	Requested time.Time `json:"requested"`
+	Launched  time.Time `json:"launched,omitzero"` // the provider accepted
+	Ready     time.Time `json:"ready,omitzero"`    // the agent called in
+	Idle      time.Time `json:"idle,omitzero"`     // since when it has had no attempt
+	DrainBy   time.Time `json:"drain_by,omitzero"` // it is taken then
+	Ended     time.Time `json:"ended,omitzero"`    // the provider's word
+
+	// Lease is until when money is reserved; End is what the provider has
+	// confirmed as its own end (SelfEnd rolling and fixed).
+	Lease time.Time `json:"lease"`
+	End   time.Time `json:"end,omitzero"`
+	Boot  time.Time `json:"boot"` // the agent must have called in by then
+
+	// Looked means that a launch had an unknown outcome: no other call before
+	// the provider's list was read past its lag.
+	Unknown   time.Time `json:"unknown,omitzero"`
+	Missing   time.Time `json:"missing,omitzero"`    // since when the provider's list has lacked it
+	DeleteErr string    `json:"delete_err,omitzero"` // last refusal: it may still be billing
+
+	JoinHash   string `json:"join_hash,omitzero"`  // digest of the join token
+	Nonce      string `json:"nonce,omitzero"`      // the first that joined
+	Credential string `json:"credential,omitzero"` // digest of the agent's credential
+
+	Settled time.Time    `json:"settled,omitzero"`
+	Cost    money.Amount `json:"cost,omitzero"` // once settled: what the provider charged
+}
