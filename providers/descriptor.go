@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"net/http"
 )
 
 // Descriptor is one type of provider: what the configuration calls it and how an
@@ -17,10 +16,11 @@ type Descriptor struct {
 	Open func(ctx context.Context, name string, settings json.RawMessage, env Env) (Provider, error)
 }
 
-// Env is what an adapter is given from outside.
+// Env is what an adapter is given from outside. A test hands an HTTP client to
+// the adapter's own constructor: this package, and with it the scheduler, knows
+// no network.
 type Env struct {
-	Log    *slog.Logger
-	Client *http.Client // nil means the adapter's own
+	Log *slog.Logger
 	// Secret resolves a reference such as "env:TOKEN" or "file:/run/token".
 	Secret func(ref string) (string, error)
 }
