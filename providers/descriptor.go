@@ -21,6 +21,8 @@ type Descriptor struct {
 // no network.
 type Env struct {
 	Log *slog.Logger
+	// Owner is the broker's name: the owner tag of the machines that List returns.
+	Owner string
 	// Secret resolves a reference such as "env:TOKEN" or "file:/run/token".
 	Secret func(ref string) (string, error)
 }
