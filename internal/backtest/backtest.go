@@ -1,0 +1,271 @@
+// Package backtest replays recorded spot markets in virtual time through the
+// decision code of the broker, [policy.Decide], beside published rules and the
+// exact clairvoyant optimum.
+//
+// The replay: one decision per tick, before which the loss of the job's own
+// machine is known. Entering a machine takes Delay without progress, billed at
+// the new machine's price; leaving costs nothing; nothing done is lost (expected
+// lost work belongs in Delay). Billing is per second at the price of each tick,
+// and the last tick is billed as far as it is used. On demand always starts
+// within Delay. A gang has all its machines of one kind in one pool, or none.
+//
+// Not modelled: probes, egress, partial gangs, notices.
+package backtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say what to replay. Zero values are as the fields say.
+type Options struct {
+	// Market is DIR/STEM; see package doc of the files in the traces' README.
+	Market string
+	// Pools of the market; empty = all. A job may use any of them, or with
+	// PerPool each pool is a market of its own and the results are summed.
+	Pools   []string
+	PerPool bool
+	// Length of the job, without interruption.
+	Length time.Duration
+	// Deadline from the start; or Fraction = Length/Deadline. Exactly one is given.
+	Deadline time.Duration
+	Fraction float64
+	// Delay from launch to useful work.
+	Delay time.Duration
+	// Gang is how many instances the job needs at once; 0 = 1.
+	Gang int
+	// Every starts a window each so often; N takes so many, evenly spaced over
+	// all possible starts. Exactly one is given.
+	Every time.Duration
+	N     int
+	// Policies by name; empty or "all" = all of [PolicyNames].
+	Policies []string
+	// Free shows every pool at each tick. Otherwise a policy sees only the
+	// outcome of its own launches, the loss of its own machine, and prices.
+	Free bool
+	// SplitAtHoles replays the stretches between holes instead of refusing them.
+	SplitAtHoles bool
+}
+
+// Result is what a replay found, with the field names of the command's JSON.
+// Costs are in US dollars.
+type Result struct {
+	Windows  int      `json:"windows"`
+	Optimum  Optimum  `json:"optimum"`
+	Policies []Score  `json:"policies"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// Optimum is the clairvoyant lower bound: the least cost with all of the future known.
+type Optimum struct {
+	SumCost float64 `json:"sum_cost"`
+	// OverOnDemand is its cost ÷ the cost of running on demand throughout.
+	OverOnDemand float64 `json:"over_on_demand"`
+}
+
+// Score is how one policy did. Ratios are to the optimum of the same window.
+type Score struct {
+	Name         string  `json:"name"`
+	SumCost      float64 `json:"sum_cost"`
+	SumRatio     float64 `json:"sum_ratio"` // sum of costs ÷ sum of optima
+	MeanRatio    float64 `json:"mean_ratio"`
+	P90Ratio     float64 `json:"p90_ratio"`
+	MaxRatio     float64 `json:"max_ratio"`
+	OverOnDemand float64 `json:"over_on_demand"` // cost ÷ on demand throughout
+	Misses       int     `json:"misses"`
+	Preemptions  int     `json:"preemptions"`
+	Moves        int     `json:"moves"`
+	// Probes and egress are not modelled, so these are 0.
+	ProbeCost  float64 `json:"probe_cost"`
+	EgressCost float64 `json:"egress_cost"`
+	// WasteShare is the part of the paid time that made no progress.
+	WasteShare float64 `json:"waste_share"`
+}
+
+// Run replays the market. Errors in the options or the market are [ErrInput].
+func Run(ctx context.Context, o Options) (Result, error) {
+	o.Gang = cmp.Or(o.Gang, 1)
+	if err := o.check(); err != nil {
+		return Result{}, err
+	}
+	names, err := chosen(o.Policies)
+	if err != nil {
+		return Result{}, err
+	}
+	m, err := load(o.Market, o.Pools, o.Gang, o.SplitAtHoles)
+	if err != nil {
+		return Result{}, err
+	}
+	markets := []*market{m}
+	if o.PerPool {
+		markets = nil
+		for i := range m.pools {
+			markets = append(markets, m.only(i))
+		}
+	}
+	var windows []*window
+	for _, m := range markets {
+		ws, err := o.windows(m)
+		if err != nil {
+			return Result{}, err
+		}
+		windows = append(windows, ws...)
+	}
+
+	rows := make([]row, len(windows))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(windows)) {
+		wg.Go(func() {
+			var dp optimizer
+			for i := range next {
+				w := windows[i]
+				rows[i].optimum, rows[i].onDemand = dp.solve(w), w.onDemandCost()
+				for _, name := range names {
+					rows[i].outcomes = append(rows[i].outcomes, w.replay(deciders[name]))
+				}
+			}
+		})
+	}
+	for i := range windows {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("backtest: %w", err)
+	}
+	return summarize(rows, names, m.notes), nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Length <= 0:
+		return inputError("the job's length must be positive")
+	case o.Delay < 0:
+		return inputError("delay %v is negative", o.Delay)
+	case o.Gang < 1:
+		return inputError("gang %d is not positive", o.Gang)
+	case (o.Deadline != 0) == (o.Fraction != 0):
+		return inputError("give either a deadline or a fraction")
+	case (o.Every != 0) == (o.N != 0) || o.Every < 0 || o.N < 0:
+		return inputError("give starts as every=DURATION or n=COUNT, positive")
+	case o.Length%time.Second != 0 || o.Delay%time.Second != 0 || o.Deadline%time.Second != 0:
+		return inputError("length, deadline and delay must be whole seconds")
+	}
+	if o.Fraction != 0 {
+		if !(o.Fraction > 0 && o.Fraction <= 1) {
+			return inputError("fraction %v is not in (0, 1]: it is the job's length ÷ its deadline", o.Fraction)
+		}
+		o.Deadline = time.Duration(float64(o.Length) / o.Fraction).Round(time.Second)
+	}
+	if o.Deadline < o.Length+o.Delay {
+		return inputError("deadline %v is shorter than the job: %v of work and a delay of %v", o.Deadline, o.Length, o.Delay)
+	}
+	return nil
+}
+
+// chosen checks the names and puts them in the order of PolicyNames.
+func chosen(names []string) ([]string, error) {
+	if len(names) == 0 || slices.Contains(names, "all") {
+		return PolicyNames(), nil
+	}
+	for _, name := range names {
+		if deciders[name] == nil {
+			return nil, inputError("unknown policy %q; known are %s", name, strings.Join(PolicyNames(), ", "))
+		}
+	}
+	return slices.DeleteFunc(PolicyNames(), func(n string) bool { return !slices.Contains(names, n) }), nil
+}
+
+func (m *market) only(i int) *market {
+	one := &market{step: m.step, pools: m.pools[i : i+1]}
+	for _, s := range m.stretches {
+		cut := stretch{start: s.start}
+		for t := range s.up {
+			cut.up = append(cut.up, s.up[t][i:i+1])
+			cut.price = append(cut.price, s.price[t][i:i+1])
+		}
+		one.stretches = append(one.stretches, cut)
+	}
+	return one
+}
+
+// windows are the starts whose whole span up to the deadline was recorded.
+func (o *Options) windows(m *market) ([]*window, error) {
+	ticks := int((o.Deadline + m.step - 1) / m.step)
+	stride := max(1, int(o.Every/m.step))
+	if o.N > 0 {
+		stride = 1
+	}
+	var all []*window
+	for i := range m.stretches {
+		s := &m.stretches[i]
+		for t := 0; t+ticks <= len(s.up); t += stride {
+			all = append(all, &window{opt: o, market: m, stretch: s, first: t, ticks: ticks})
+		}
+	}
+	if len(all) == 0 {
+		return nil, inputError("no unbroken stretch of %s is as long as the deadline of %v", o.Market, o.Deadline)
+	}
+	if o.N == 0 {
+		return all, nil
+	}
+	n := min(o.N, len(all))
+	picked := make([]*window, n)
+	for i := range n {
+		picked[i] = all[i*(len(all)-1)/max(1, n-1)]
+	}
+	return picked, nil
+}
+
+type row struct {
+	optimum, onDemand float64
+	outcomes          []outcome
+}
+
+func summarize(rows []row, names []string, notes []string) Result {
+	r := Result{Windows: len(rows), Notes: notes}
+	var onDemand float64
+	for _, w := range rows {
+		r.Optimum.SumCost += w.optimum
+		onDemand += w.onDemand
+	}
+	r.Optimum.OverOnDemand = r.Optimum.SumCost / onDemand
+	for p, name := range names {
+		s := Score{Name: name}
+		var ratios []float64
+		var paid, idle time.Duration
+		for _, w := range rows {
+			o := w.outcomes[p]
+			ratio := o.cost / w.optimum
+			ratios = append(ratios, ratio)
+			s.SumCost += o.cost
+			s.MeanRatio += ratio / float64(len(rows))
+			s.Preemptions += o.preemptions
+			s.Moves += o.moves
+			if o.missed {
+				s.Misses++
+			}
+			paid += o.paid
+			idle += o.idle
+		}
+		slices.Sort(ratios)
+		s.P90Ratio = ratios[(len(ratios)*9+9)/10-1]
+		s.MaxRatio = ratios[len(ratios)-1]
+		s.SumRatio = s.SumCost / r.Optimum.SumCost
+		s.OverOnDemand = s.SumCost / onDemand
+		s.WasteShare = idle.Seconds() / paid.Seconds()
+		r.Policies = append(r.Policies, s)
+	}
+	return r
+}

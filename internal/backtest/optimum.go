@@ -1,0 +1,126 @@
+package backtest
+
+import (
+	"math"
+	"time"
+)
+
+// optimizer finds the least cost of a window with the whole future known, by
+// backward induction over (tick, machine, delay left, work left). Time is
+// counted in units of gcd(step, delay), in which all delays and all progress
+// are whole, so nothing is rounded. Data moves for free between pools, so it is
+// a lower bound for every policy. Its buffers are reused from window to window.
+type optimizer struct {
+	buf  []float64
+	rows [2][][]float64
+	free [2][]float64
+}
+
+func (o *optimizer) solve(w *window) float64 {
+	unit := gcd(w.market.step, w.opt.Delay)
+	perTick := int(w.market.step / unit)
+	n := len(w.market.pools)
+
+	// Work left is rest + j·unit. Delays left at a tick are delay, delay − step, … and 0.
+	rest := w.opt.Length % unit
+	size := int(w.opt.Length/unit) + 1
+	delays := []int{int(w.opt.Delay / unit)}
+	for d := delays[0]; d > 0; {
+		d = max(0, d-perTick)
+		delays = append(delays, d)
+	}
+	nd := len(delays)
+	o.reserve(size, (n+1)*nd)
+
+	// next[m*nd+k][j]: cost to go at the coming tick on machine m with delays[k]
+	// left. A row that is nil may not be held then and equals nextFree.
+	next, now := o.rows[0], o.rows[1]
+	nextFree, free := o.free[0], o.free[1]
+	for i := range nextFree {
+		nextFree[i] = math.Inf(1)
+	}
+	own := make([][]float64, 2*(n+1)*nd)
+	for i := range own {
+		own[i] = o.buf[i*size : (i+1)*size]
+	}
+	for i := range next {
+		next[i] = nil
+	}
+
+	onDemand := w.market.pools[w.market.cheapestOnDemand()].onDemand
+	for tick := w.ticks - 1; tick >= 0; tick-- {
+		// The last tick may be cut short by the deadline.
+		length := min(w.market.step, w.opt.Deadline-time.Duration(tick)*w.market.step)
+		flip := (tick & 1) * (n + 1) * nd
+		up, price := w.stretch.up[w.first+tick], w.stretch.price[w.first+tick]
+		low := max(0, size-1-tick*perTick) // less work left cannot be reached yet
+
+		copy(free[low:], nextFree[low:]) // idle
+		for m := range n + 1 {
+			rate := onDemand
+			if m < n {
+				rate = price[m]
+			}
+			for k, d := range delays {
+				at := m*nd + k
+				if m < n && !up[m] {
+					now[at] = nil
+					continue
+				}
+				to := own[flip+at]
+				now[at] = to
+				follow := next[m*nd+min(k+1, nd-1)]
+				if follow == nil {
+					follow = nextFree
+				}
+				perHour := dollars(time.Hour, rate, w.opt.Gang)
+				full := length.Hours() * perHour
+				pause := time.Duration(d) * unit
+				done := max(0, perTick-d) // units of work in a full tick
+				for j := low; j < size; j++ {
+					left := rest + time.Duration(j)*unit
+					switch {
+					case pause+left <= length:
+						to[j] = (pause + left).Hours() * perHour
+					case length < w.market.step:
+						to[j] = math.Inf(1)
+					default:
+						to[j] = full + follow[j-done]
+					}
+				}
+				if k == 0 {
+					for j := low; j < size; j++ {
+						free[j] = min(free[j], to[j])
+					}
+				}
+			}
+		}
+		for at := range now { // leaving is always possible
+			if to := now[at]; to != nil {
+				for j := low; j < size; j++ {
+					to[j] = min(to[j], free[j])
+				}
+			}
+		}
+		next, now = now, next
+		nextFree, free = free, nextFree
+	}
+	return nextFree[size-1]
+}
+
+func (o *optimizer) reserve(size, rows int) {
+	if need := 2 * rows * size; len(o.buf) < need {
+		o.buf = make([]float64, need)
+	}
+	for i := range o.rows {
+		o.rows[i] = make([][]float64, rows)
+		o.free[i] = make([]float64, size)
+	}
+}
+
+func gcd(a, b time.Duration) time.Duration {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
