@@ -114,15 +114,15 @@ type Hold struct {
 // Kind is a kind of ledger entry.
 type Kind string
 
-// The kinds of entries. Reserve and Release move reservations; the others sum
+// The kinds of entries. Reserved and Released move reservations; the others sum
 // to the cost.
 const (
-	Reserve Kind = "reserve"
-	Release Kind = "release" // negative: reservation given back
-	Accrue  Kind = "accrue"  // an estimate, moved from reservation to cost
-	Settle  Kind = "settle"  // the exact charge less what was accrued; may be negative
-	Overrun Kind = "overrun" // the exact charge beyond the reservation
-	Adjust  Kind = "adjust"  // an imported bill's difference
+	Reserved  Kind = "reserve"
+	Released  Kind = "release" // negative: reservation given back
+	Accrued   Kind = "accrue"  // an estimate, moved from reservation to cost
+	Settled   Kind = "settle"  // the exact charge less what was accrued; may be negative
+	Overspent Kind = "overrun" // the exact charge beyond the reservation
+	Adjusted  Kind = "adjust"  // an imported bill's difference
 )
 
 // Entry is one row of the ledger: append-only, and self-explaining without
