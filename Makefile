@@ -60,6 +60,9 @@ test: ## Install what is missing and run every check and test (CI runs this)
 	@$(STEP) -v test-short .ci/testenv go test -short -count=1 -timeout 10m ./...
 	@CGO_ENABLED=1 $(STEP) -v test-race .ci/testenv go test -race -count=1 -timeout 30m ./...
 	@$(STEP) -v cross $(MAKE) cross
+ifneq ($(GOTOOLCHAIN),local)
+	@$(STEP) vuln $(MAKE) vuln
+endif
 	@echo "everything passed with $$(go env GOVERSION):"
 	@$(STEP) --times
 
@@ -118,8 +121,8 @@ generate: ## Write generated code and documents again
 	@go generate ./...
 
 .PHONY: vuln
-vuln: build ## Scan both programs for known vulnerabilities, offline
-	@.ci/vuln bin/gpubroker bin/gpubroker-agent
+vuln: ## Scan both programs for known vulnerabilities, offline: VULNDB=latest
+	@.ci/vuln $(PROGRAMS)
 
 .PHONY: clean
 clean: ## Remove what was built here (Go's own caches stay)
