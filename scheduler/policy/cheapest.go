@@ -32,13 +32,13 @@ func cheapest(v *View) Decision {
 	}
 	patient := since.Add(max(0, v.Patience))
 	dear := v.cost(c)
-	better := func(o *Candidate) bool { return v.cost(o) < dear }
-	inTime := func(o *Candidate) bool { return better(o) && !o.Hint.CooledUntil.After(patient) }
+	inTime := func(o *Candidate) bool { return v.cost(o) < dear && !o.Hint.CooledUntil.After(patient) }
 	if until := v.nextReady(inTime); !until.IsZero() {
 		d := wait(Why{Code: Patience, Cost: dear}, until)
 		d.Why.Latest = patient
 		return d
 	}
+	better := func(o *Candidate) bool { return v.before(o, c) }
 	return v.launch(now, Why{Code: CheapestNow}, v.nextReady(better))
 }
 

@@ -178,19 +178,19 @@ func Decide(v View) Decision {
 	if v.Left <= 0 {
 		return Decision{Action: Wait, Market: -1, Why: Why{Code: Done}}
 	}
-	if !v.Interruptible {
-		return steady(&v)
-	}
+	rule := cheapest
 	timed := v.Deadline.After(v.Now)
-	switch v.Policy {
-	case CheapestExpected:
-		return cheapest(&v)
-	case UniformProgress, Auto:
-		if timed {
-			return uniform(&v)
-		}
+	switch {
+	case !v.Interruptible:
+		rule = steady
+	case timed && v.Policy != CheapestExpected:
+		rule = uniform
 	}
-	return cheapest(&v)
+	d := rule(&v)
+	if timed { // once it has passed, it counts as none
+		d.Until = soonest(d.Until, v.Deadline)
+	}
+	return d
 }
 
 // readyIn is the time until a launch may be tried, 0 = now.
@@ -200,25 +200,25 @@ func (v *View) readyIn(c *Candidate) time.Duration {
 
 func (v *View) ready(c *Candidate) bool { return v.readyIn(c) == 0 }
 
-// best returns the index of the least expected cost to finish among the
-// candidates that ok accepts, or -1. Ties go to the shorter delay, then by name.
+// best returns the index of the first in order among the candidates that ok
+// accepts, or -1.
 func (v *View) best(ok func(*Candidate) bool) int {
-	at, cost := -1, money.Amount(0)
+	at := -1
 	for i := range v.Candidates {
-		c := &v.Candidates[i]
-		if !ok(c) {
-			continue
-		}
-		x := v.cost(c)
-		if at < 0 || cmp.Or(
-			cmp.Compare(x, cost),
-			cmp.Compare(c.Delay, v.Candidates[at].Delay),
-			cmp.Compare(c.Market, v.Candidates[at].Market),
-		) < 0 {
-			at, cost = i, x
+		if c := &v.Candidates[i]; ok(c) && (at < 0 || v.before(c, &v.Candidates[at])) {
+			at = i
 		}
 	}
 	return at
+}
+
+// before orders candidates by expected cost to finish, then delay, then name.
+func (v *View) before(a, b *Candidate) bool {
+	return cmp.Or(
+		cmp.Compare(v.cost(a), v.cost(b)),
+		cmp.Compare(a.Delay, b.Delay),
+		cmp.Compare(a.Market, b.Market),
+	) < 0
 }
 
 // cost is the expected cost to finish from a fresh launch.

@@ -53,7 +53,8 @@ type line struct {
 }
 
 // entry is the slack that a try on spot may use up: the delay, the work that a
-// preemption undoes, and the time until it is noticed.
+// preemption undoes, and the time until it is noticed. Having just that much is
+// too little, as in the papers: spot is left at once when nothing is to spare.
 func (u *line) entry(c *Candidate) time.Duration {
 	return c.Delay + min(u.AtRisk, c.Work) + u.Look
 }
@@ -64,18 +65,18 @@ func (u *line) worthwhile(c *Candidate) bool {
 
 // startable: spot that pays, may be tried now, and leaves time for on demand.
 func (u *line) startable(c *Candidate) bool {
-	return u.worthwhile(c) && u.ready(c) && u.slack >= u.entry(c)
+	return u.worthwhile(c) && u.ready(c) && u.slack > u.entry(c)
 }
 
 // hopeful: spot that will still be startable when it can next be tried, if we wait.
 func (u *line) hopeful(c *Candidate) bool {
-	return u.worthwhile(c) && u.slack-max(u.readyIn(c), u.Look) >= u.entry(c)
+	return u.worthwhile(c) && u.slack-max(u.readyIn(c), u.Look) > u.entry(c)
 }
 
 func (u *line) idle() Decision {
 	if at := u.best(u.startable); at >= 0 {
 		c := &u.Candidates[at]
-		until := soonest(u.nextReady(u.worthwhile), u.after(u.slack-u.entry(c)))
+		until := soonest(u.nextReady(u.worthwhile), u.Now.Add(u.slack-u.entry(c)))
 		return u.launch(at, Why{Code: SpotCheapest, Slack: u.slack}, until)
 	}
 	hope := u.best(u.hopeful)
@@ -90,7 +91,7 @@ func (u *line) idle() Decision {
 	}
 	if behind, by := u.behind(0); behind {
 		if at := u.netNow(); at >= 0 {
-			return u.launch(at, Why{Code: Behind, Behind: by, Slack: u.slack}, u.nextReady(u.worthwhile))
+			return u.launchNet(at, Why{Code: Behind, Behind: by})
 		}
 		return wait(Why{Code: CooledDown, Slack: u.slack}, u.nextReady(anyKind))
 	}
@@ -101,7 +102,7 @@ func (u *line) idle() Decision {
 			last = max(last, u.slack-u.Look-u.entry(c))
 		}
 	}
-	d := wait(Why{Code: OnSchedule, Slack: u.slack}, soonest(u.nextReady(anyKind), u.crossing(), u.after(last)))
+	d := wait(Why{Code: OnSchedule, Slack: u.slack}, soonest(u.nextReady(anyKind), u.crossing(), u.Now.Add(last)))
 	d.Why.Latest = u.Now.Add(max(0, u.slack) + u.readyIn(&u.Candidates[u.net]))
 	return d
 }
@@ -109,7 +110,7 @@ func (u *line) idle() Decision {
 // mustRun: waiting is of no use any more, or never was.
 func (u *line) mustRun(code Code) Decision {
 	if at := u.netNow(); at >= 0 {
-		return u.launch(at, Why{Code: code, Slack: u.slack}, u.nextReady(anyKind))
+		return u.launchNet(at, Why{Code: code})
 	}
 	// On demand is cooled down everywhere: progress on spot is better than none.
 	next := u.nextReady(anyKind)
@@ -120,13 +121,31 @@ func (u *line) mustRun(code Code) Decision {
 }
 
 // netNow is the on-demand candidate to launch now: the least cost among those
-// that finish in time, else the one that is done first; -1 if all are cooled down.
+// that finish in time, else the one that is done first. It is -1 if all are
+// cooled down, or if only one of those that are is still in time.
 func (u *line) netNow() int {
 	ready := func(c *Candidate) bool { return isOnDemand(c) && u.ready(c) }
 	if at := u.best(func(c *Candidate) bool { return ready(c) && u.slackOf(c) >= 0 }); at >= 0 {
 		return at
 	}
+	if u.slack >= 0 {
+		return -1
+	}
 	return u.fastest(ready)
+}
+
+func (u *line) launchNet(at int, why Why) Decision {
+	// Another one is right once this one is late, by the margin or for certain.
+	spare := u.slackOf(&u.Candidates[at])
+	if spare < 0 {
+		spare += u.Margin
+	}
+	until := u.nextReady(anyKind)
+	if spare >= 0 {
+		until = soonest(until, u.after(spare))
+	}
+	why.Slack = u.slack
+	return u.launch(at, why, until)
 }
 
 func (u *line) onSpot() Decision {
@@ -136,8 +155,8 @@ func (u *line) onSpot() Decision {
 	if !cur.Running {
 		pending = max(0, cur.Delay-u.Now.Sub(cur.Since))
 	}
-	if spare := u.slack - u.Look - pending; spare >= 0 {
-		until := u.after(u.slack - u.Look)
+	if spare := u.slack - u.Look - pending; spare > 0 {
+		until := u.Now.Add(u.slack - u.Look)
 		if pending > 0 {
 			until = soonest(u.Now.Add(pending), until)
 		}
@@ -150,12 +169,11 @@ func (u *line) onSpot() Decision {
 	}
 	// Where on demand would be late even without a margin, the machine in hand
 	// is the better hope if it can make it.
-	od := u.slackOf(&u.Candidates[at]) + u.Margin
 	own := u.Deadline.Sub(u.Now) - pending - cur.Work
-	if od < 0 && own > od {
-		return u.stay(Why{Code: DeadlineAtRisk, Slack: u.slack}, next)
+	if u.slackOf(&u.Candidates[at])+u.Margin < 0 && own >= 0 {
+		return u.stay(Why{Code: DeadlineAtRisk, Slack: u.slack}, soonest(next, u.after(pending+own)))
 	}
-	return u.launch(at, Why{Code: SafetyNet, Slack: u.slack}, next)
+	return u.launchNet(at, Why{Code: SafetyNet})
 }
 
 func (u *line) onDemand() Decision {
@@ -169,7 +187,8 @@ func (u *line) onDemand() Decision {
 	c := &u.Candidates[at]
 	behind, by := u.behind(2 * c.Delay)
 	if !behind {
-		return u.launch(at, Why{Code: Ahead, Slack: u.slack}, u.after(u.slack-u.entry(c)))
+		until := soonest(u.Now.Add(u.slack-u.entry(c)), u.crossing().Add(-2*c.Delay), u.nextReady(u.worthwhile))
+		return u.launch(at, Why{Code: Ahead, Slack: u.slack}, until)
 	}
 	// The line rises by Total/span per hour, the work by one.
 	var until time.Time

@@ -35,6 +35,13 @@ const (
 	Patience         Code = "patience"
 )
 
+// Codes are all reasons.
+func Codes() []Code {
+	return []Code{Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, OnSpot,
+		OnSchedule, Behind, CatchUp, Ahead, KeepOnDemand, SafetyNet, NoSpot, OnDemandCheaper,
+		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience}
+}
+
 // Why is a reason with its numbers; those that do not apply are zero.
 type Why struct {
 	Code   Code       `json:"code"`
