@@ -1,0 +1,103 @@
+package scheduler
+
+import (
+	"time"
+
+	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
+	"gpubroker/providers"
+)
+
+// Result is what to do, and why. Its actions are in the order to be done.
+type Result struct {
+	Stops     []Stop
+	Assigns   []Assign
+	Launches  []Launch
+	Releases  []Release
+	Decisions []Decision // one for each group, in the order in which they were served
+	// Wake is the next moment at which the same snapshot could give another
+	// answer; zero means that only new facts can.
+	Wake time.Time
+}
+
+// Assign puts Count tasks of a group on a machine that has room.
+type Assign struct {
+	Group   string
+	Machine string
+	Count   int
+	// Slots, when not 0, is how an empty machine is cut anew.
+	Slots   int
+	SlotKey string
+}
+
+// Launch rents one machine for Tasks tasks of a group.
+type Launch struct {
+	Group     string
+	Market    providers.Market
+	Shape     providers.Shape
+	Tasks     int
+	Slots     int
+	SlotKey   string
+	Price     money.Rate
+	Bound     money.Rate
+	Reference money.Rate // on demand; 0 unknown
+	Boot      time.Time  // the agent must have called in by then
+	Lease     time.Time
+}
+
+// Stop asks an attempt to end.
+type Stop struct {
+	Attempt string
+	Outcome string // moved, stopped
+	Why     reason.Reason
+}
+
+// Release lets an empty machine go.
+type Release struct {
+	Machine string
+	Why     reason.Reason
+}
+
+// Decision says what was decided for a group and from what.
+type Decision struct {
+	Group      string        `json:"group"`
+	Job        string        `json:"job"`
+	Waiting    int           `json:"waiting"`
+	Placed     int           `json:"placed"`           // tasks placed by this pass
+	Launched   int           `json:"launched"`         // machines asked for
+	Why        reason.Reason `json:"why"`              // of the choice, or of the wait
+	Wait       bool          `json:"wait"`             // some tasks are left waiting
+	Again      time.Time     `json:"again,omitzero"`   // the next look at the latest; zero: when something changes
+	Best       []Option      `json:"best,omitzero"`    // the chosen first when one was, then the next best, at most five
+	Considered int           `json:"considered"`       // offers
+	Reasons    []Count       `json:"reasons,omitzero"` // they and len(usable) sum to Considered
+	Usable     int           `json:"usable"`
+}
+
+// Count is how many offers a reason ruled out.
+type Count struct {
+	Code   reason.Code   `json:"code"`
+	Offers int           `json:"offers"`
+	Sample reason.Reason `json:"sample"` // with the numbers of one of them
+}
+
+// Option is one way to do the work, with its cost to finish one task in parts.
+type Option struct {
+	Market providers.Market `json:"market"`
+	Shape  providers.Shape  `json:"shape"`
+	Price  money.Rate       `json:"price"`
+	Slots  int              `json:"slots"`
+	Tasks  int              `json:"tasks"` // that the cost is shared by, on one machine
+	Time   time.Duration    `json:"time"`  // for one task, boot not counted
+	Rate   string           `json:"rate"`  // modelled, given, assumed: where Time is from
+	Cost   Parts            `json:"cost"`
+}
+
+// Parts are what one task costs.
+type Parts struct {
+	Total    money.Amount `json:"total"`
+	Boot     money.Amount `json:"boot"`
+	Work     money.Amount `json:"work"`
+	Redo     money.Amount `json:"redo"`     // expected, for spot
+	Rounding money.Amount `json:"rounding"` // by the billing unit
+}

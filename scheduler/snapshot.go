@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
+	"gpubroker/providers"
+	"gpubroker/scheduler/policy"
+)
+
+// Snapshot is everything that a plan may look at. Plan does not change it.
+type Snapshot struct {
+	Now   time.Time
+	Facts *gpu.Table
+
+	Catalog   *Catalog
+	Groups    []Group
+	Machines  []Machine
+	Running   []Running
+	Providers map[string]Provider
+	Cooldowns map[string]Cooldown // by key, see the Key functions
+
+	Budgets []budget.Budget
+	// Book reads accounts and holds at this revision.
+	Book budget.Book
+	// Spent is each project's money in the fair-share window.
+	Spent map[string]money.Amount
+	// History is what was seen in spot markets, by market key.
+	History map[string]policy.History
+
+	Settings Settings
+	// Frozen stops every launch, with the reason: a copied store, a store that
+	// cannot be written.
+	Frozen reason.Reason
+}
+
+// Settings are the owner's limits and lengths.
+type Settings struct {
+	Lease        time.Duration            // length of a lease
+	ProjectLease map[string]time.Duration // where it differs
+	Idle         time.Duration            // how long an empty machine is kept when billed by the second
+	Stale        time.Duration            // an offer seen longer ago is not used
+	Launches     int                      // launches under way at most, over all; 0 means no limit
+	Machines     map[string]int           // machines of a project at most
+	QueueTasks   map[string]int           // running tasks of a queue at most
+	Margin       time.Duration            // measured 99th percentile of the time to running beyond the usual
+}
+
+// Provider is what the broker knows of an account.
+type Provider struct {
+	Capabilities providers.Capabilities
+	Projects     []string      // that may use it; empty means all
+	GuestEnd     bool          // the owner accepts machines that only end themselves
+	Ready        reason.Reason // zero when launches are allowed, else why not
+	Launching    int
+}
+
+// Cooldown is a part of the market that is left alone until a moment.
+type Cooldown struct {
+	Until  time.Time
+	Reason reason.Reason
+}
+
+// Needs is what one task asks of a machine. Zero asks for nothing.
+type Needs struct {
+	GPUs      float64          // whole GPUs for each task; 0 for a CPU task
+	Slots     int              // tasks that may share one GPU; 0 and 1 mean none
+	GPU       []string         // canonical ids allowed; empty means any
+	Require   gpu.Requirements // of the scenario and of the spec
+	Figure    string           // governing figure: an attribute of package gpu; "" means all are alike
+	VCPU      float64
+	Memory    int64
+	Disk      int64
+	Arch      string
+	Kinds     []providers.Kind // allowed; empty means both
+	Providers []string         // allowed; empty means all
+	Regions   []string
+	Zones     []string
+	MaxPrice  money.Rate // whole machine per hour; 0 means none
+}
+
+// Work is how much one task is.
+type Work struct {
+	// Task is how long one whole task runs on a GPU whose figure is Figure; 0
+	// when nobody knows.
+	Task   time.Duration
+	Figure float64
+	Source string        // measured, given, assumed: where Task comes from
+	Stage  time.Duration // fetching inputs and checkpoint
+}
+
+// Group is waiting tasks of one job that need the same: fresh ones, or ones that
+// resume in the same region with about the same work left.
+type Group struct {
+	ID       string // job plus what tells the group apart
+	Job      string
+	Project  string
+	Team     string
+	Queue    string
+	Priority int
+	Accepted time.Time
+	Since    time.Time // waiting since
+
+	Waiting   int
+	Left      float64 // share of each task's work left, 1 for fresh ones
+	Limit     int     // how many more tasks of the job may run; -1 means no limit
+	Needs     Needs
+	Work      Work
+	NotBefore time.Time
+
+	Interruptible bool
+	AtRisk        time.Duration // most work that a preemption undoes
+	MaxDuration   time.Duration // 0 means none given
+	Deadline      time.Time
+	Opens         time.Time // the window's next opening when it is closed now; zero when open
+	Closes        time.Time // the window's end when it is open; zero when there is none
+	Policy        policy.Name
+	SpotAllowed   bool
+	OnDemand      string // auto, never, last-resort
+	Patience      time.Duration
+
+	Held  reason.Reason
+	Payer budget.Payer
+	// Own means that the job has a budget of its own, and so machines of its own.
+	Own bool
+}
+
+// Machine is one that lives, or is being launched.
+type Machine struct {
+	ID      string
+	Market  providers.Market
+	Shape   providers.Shape
+	Project string
+	Payer   string // the only job it serves; "" for any of the project
+	Slots   int
+	Used    int
+	SlotKey string // what its slots were cut for
+	Open    bool   // takes new tasks: requested, launching, booting or ready
+	Ready   bool
+	Price   money.Rate
+	Born    time.Time // billing starts
+	Idle    time.Time // empty since; zero while it works
+	Lease   time.Time
+	Billing money.Billing
+	Shared  bool
+}
+
+// Running is an attempt that runs, for the policy and the clock.
+type Running struct {
+	Attempt string
+	Machine string
+	Group   Group // as if it waited: Left counts from its last commit
+	Since   time.Time
+	Useful  bool      // the command runs
+	Stops   bool      // already asked to stop
+	StopAt  time.Time // the deadline of a job that is not to run past it
+}
+
+// The keys of cool-downs, narrow to wide.
+func offerKey(m providers.Market) string { return "offer:" + m.String() }
+
+func familyKey(m providers.Market) string {
+	return "family:" + m.Provider + "/" + m.Region + "/" + m.Type + "/" + string(m.Kind)
+}
+
+func regionKey(m providers.Market) string {
+	return "region:" + m.Provider + "/" + m.Region + "/" + string(m.Kind)
+}
+
+func providerKey(m providers.Market) string { return "provider:" + m.Provider }
+
+// CooldownKey is the key under which a cool-down of that scope is kept.
+func CooldownKey(scope providers.ErrScope, m providers.Market) string {
+	switch scope {
+	case providers.ScopeOffer:
+		return offerKey(m)
+	case providers.ScopeFamily:
+		return familyKey(m)
+	case providers.ScopeRegion:
+		return regionKey(m)
+	case providers.ScopeProvider:
+		return providerKey(m)
+	}
+	return offerKey(m)
+}
+
+// cooled returns the longest cool-down that covers a market.
+func (s *Snapshot) cooled(m providers.Market) (Cooldown, bool) {
+	if len(s.Cooldowns) == 0 {
+		return Cooldown{}, false
+	}
+	var out Cooldown
+	for _, key := range [...]string{offerKey(m), familyKey(m), regionKey(m), providerKey(m)} {
+		if c := s.Cooldowns[key]; c.Until.After(s.Now) && c.Until.After(out.Until) {
+			out = c
+		}
+	}
+	return out, !out.Until.IsZero()
+}
