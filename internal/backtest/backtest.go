@@ -25,7 +25,8 @@ import (
 
 // Options say what to replay. Zero values are as the fields say.
 type Options struct {
-	// Market is DIR/STEM; see package doc of the files in the traces' README.
+	// Market is DIR/STEM: the files STEM.avail.csv.gz or STEM.count.csv.gz,
+	// STEM.price.csv.gz where prices move, and zones.csv beside them.
 	Market string
 	// Pools of the market; empty = all. A job may use any of them, or with
 	// PerPool each pool is a market of its own and the results are summed.
@@ -128,7 +129,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 				w := windows[i]
 				rows[i].optimum, rows[i].onDemand = dp.solve(w), w.onDemandCost()
 				for _, name := range names {
-					rows[i].outcomes = append(rows[i].outcomes, w.replay(deciders[name]))
+					rows[i].outcomes = append(rows[i].outcomes, w.replay(decider(name)))
 				}
 			}
 		})
@@ -180,7 +181,7 @@ func chosen(names []string) ([]string, error) {
 		return PolicyNames(), nil
 	}
 	for _, name := range names {
-		if deciders[name] == nil {
+		if decider(name) == nil {
 			return nil, inputError("unknown policy %q; known are %s", name, strings.Join(PolicyNames(), ", "))
 		}
 	}

@@ -6,16 +6,23 @@ import (
 	"gpubroker/scheduler/policy"
 )
 
-// deciders are the policies by name. "ours" is what the broker uses.
-var deciders = map[string]func(policy.View) policy.Decision{
-	"on-demand": onDemand,
-	"greedy":    greedy,
-	"up":        with(policy.UniformProgress),
-	"ours":      with(policy.Auto),
-}
-
 // PolicyNames are the policies that can be replayed, in the order of results.
+// "up" is Uniform Progress, "ours" what the broker uses.
 func PolicyNames() []string { return []string{"on-demand", "greedy", "up", "ours"} }
+
+func decider(name string) func(policy.View) policy.Decision {
+	switch name {
+	case "on-demand":
+		return onDemand
+	case "greedy":
+		return greedy
+	case "up":
+		return with(policy.UniformProgress)
+	case "ours":
+		return with(policy.Auto)
+	}
+	return nil
+}
 
 func with(name policy.Name) func(policy.View) policy.Decision {
 	return func(v policy.View) policy.Decision {

@@ -49,13 +49,19 @@ func (o *optimizer) solve(w *window) float64 {
 
 	onDemand := w.market.pools[w.market.cheapestOnDemand()].onDemand
 	for tick := w.ticks - 1; tick >= 0; tick-- {
-		// The last tick may be cut short by the deadline.
-		length := min(w.market.step, w.opt.Deadline-time.Duration(tick)*w.market.step)
 		flip := (tick & 1) * (n + 1) * nd
 		up, price := w.stretch.up[w.first+tick], w.stretch.price[w.first+tick]
-		low := max(0, size-1-tick*perTick) // less work left cannot be reached yet
-
-		copy(free[low:], nextFree[low:]) // idle
+		// Less work left than low cannot be reached yet, more than high cannot be
+		// done any more; the tick before reads up to top.
+		low := max(0, size-1-tick*perTick)
+		remaining := w.opt.Deadline - time.Duration(tick)*w.market.step
+		high := min(size-1, int((remaining-rest)/unit))
+		length := min(w.market.step, remaining) // the last tick may be cut short
+		top := min(size-1, high+perTick)
+		copy(free[low:high+1], nextFree[low:high+1]) // idle
+		for j := high + 1; j <= top; j++ {
+			free[j] = math.Inf(1)
+		}
 		for m := range n + 1 {
 			rate := onDemand
 			if m < n {
@@ -77,7 +83,7 @@ func (o *optimizer) solve(w *window) float64 {
 				full := length.Hours() * perHour
 				pause := time.Duration(d) * unit
 				done := max(0, perTick-d) // units of work in a full tick
-				for j := low; j < size; j++ {
+				for j := low; j <= high; j++ {
 					left := rest + time.Duration(j)*unit
 					switch {
 					case pause+left <= length:
@@ -88,8 +94,11 @@ func (o *optimizer) solve(w *window) float64 {
 						to[j] = full + follow[j-done]
 					}
 				}
+				for j := high + 1; j <= top; j++ {
+					to[j] = math.Inf(1)
+				}
 				if k == 0 {
-					for j := low; j < size; j++ {
+					for j := low; j <= high; j++ {
 						free[j] = min(free[j], to[j])
 					}
 				}
@@ -97,7 +106,7 @@ func (o *optimizer) solve(w *window) float64 {
 		}
 		for at := range now { // leaving is always possible
 			if to := now[at]; to != nil {
-				for j := low; j < size; j++ {
+				for j := low; j <= high; j++ {
 					to[j] = min(to[j], free[j])
 				}
 			}

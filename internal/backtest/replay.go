@@ -88,7 +88,7 @@ func (r *run) now() time.Time {
 
 func (r *run) up(pool int) bool { return r.stretch.up[r.first+r.tick][pool] }
 
-// spotPrice of the gang at this tick; after the window the last one holds.
+// price of one instance at this tick.
 func (r *run) price(held int) money.Rate {
 	if held == len(r.market.pools) {
 		return r.market.pools[r.market.cheapestOnDemand()].onDemand
