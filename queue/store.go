@@ -53,8 +53,9 @@ type Meta struct {
 	Generation string `json:"generation"`
 	// Copied means that the store is not where its generation was made: it was
 	// restored or copied. Sweeps only report until it is adopted.
-	Copied bool `json:"copied"`
-	Schema int  `json:"schema"`
+	Copied bool   `json:"copied"`
+	Why    string `json:"why,omitzero"` // what shows that it is a copy
+	Schema int    `json:"schema"`
 }
 
 // The errors of a store. Each is wrapped with what happened where.
@@ -65,6 +66,11 @@ var (
 	ErrNewer    = errors.New("store: written by a newer version of gpubroker")
 	ErrFull     = errors.New("store: no space left")
 	ErrNotFound = errors.New("store: no such row")
+	// ErrDamaged is a file that is torn or no store, or a row that cannot be read.
+	ErrDamaged = errors.New("store: damaged")
+	// ErrUnknown is a commit of which the engine did not say, even when asked
+	// again, whether it was written: load again before writing.
+	ErrUnknown = errors.New("store: it is unknown whether the rows were written")
 )
 
 // Page asks for part of a list. After is the key that the last page ended with.
@@ -79,9 +85,9 @@ type JobQuery struct {
 	Project string
 	Queue   string
 	Name    string
-	Key     string // idempotency key
-	Open    bool   // only those not done
-	Since   time.Time
+	Key     string    // idempotency key
+	Open    bool      // only those not done
+	Since   time.Time // not done, or ended since
 }
 
 // TaskQuery selects a job's tasks that have a row, by index.
