@@ -83,6 +83,13 @@ func TestDecisions(t *testing.T) {
 			"a/on-demand at $3.00/h: no spot, and 1h0m of work behind the line to the deadline"},
 		"spot that comes back too late is not waited for": {
 			job(10, 10, downS(40), O), policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 21.8, ""},
+		"nor spot that the next look would be too late for": {
+			with(job(49.5, 38, downS(49.52), O), func(v *policy.View) { v.Look = 4 * time.Minute }),
+			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.52, ""},
+		"on demand that is slow is not taken while a fast one comes back in time": {
+			with(job(48, 38, downS(60), downO(49)), func(v *policy.View) {
+				v.Candidates = append(v.Candidates, onDemand("slow/on-demand", 2, 13*time.Hour))
+			}), policy.Wait, "", policy.CooledDown, 49, ""},
 		"behind, but on demand refused: wait for it": {
 			job(10, 7, downS(18), downO(10.5)), policy.Wait, "", policy.CooledDown, 10.5, ""},
 		"just before the last moment for a try on spot": {
@@ -107,6 +114,8 @@ func TestDecisions(t *testing.T) {
 		"… unless on demand would surely be late": {
 			held(job(49.9, 38, S, O), 0, 40, true), policy.Stay, "", policy.DeadlineAtRisk, 50,
 			"a/spot at $1.00/h: the deadline may be missed by 6m0s"},
+		"… and spot as well": {
+			held(job(50.1, 38, S, O), 0, 40, true), policy.Move, "a/on-demand", policy.SafetyNet, 60, ""},
 		"spot that takes too long to start goes": {
 			held(with(job(49.8, 38, S, O), func(v *policy.View) { v.Look = time.Second }), 0, 49.6, false),
 			policy.Move, "a/on-demand", policy.SafetyNet, 49.8, ""},
@@ -157,6 +166,10 @@ func TestDecisions(t *testing.T) {
 		"… and not for a small one": {
 			held(with(job(0, 0, S, func(w time.Duration) policy.Candidate { return spot("b/spot", 0.95, w) }),
 				func(v *policy.View) { v.Deadline = time.Time{} }), 0, -1, true),
+			policy.Stay, "", policy.CheapestHeld, 0, ""},
+		"a lower price in the same market is no reason to move": {
+			with(held(with(job(0, 0, S), func(v *policy.View) { v.Deadline = time.Time{} }), 0, -1, true),
+				func(v *policy.View) { v.Current.Price = usd(2) }),
 			policy.Stay, "", policy.CheapestHeld, 0, ""},
 		"work that must not be interrupted": {
 			with(job(0, 0, S, O), func(v *policy.View) { v.Interruptible = false }),
@@ -233,10 +246,10 @@ func genView(t *rapid.T) policy.View {
 		c := policy.Candidate{
 			Market: names[i],
 			Kind:   rapid.SampledFrom([]policy.Kind{policy.OnDemand, policy.Spot}).Draw(t, "kind"),
-			Price:  money.Rate(rapid.IntRange(0, 8).Draw(t, "price")) * money.Rate(money.Unit) / 2,
-			Work:   v.Left * time.Duration(rapid.IntRange(8, 12).Draw(t, "speed")) / 10,
-			Delay:  hours(0, 0.5).Draw(t, "delay"),
-			Entry:  money.Amount(rapid.IntRange(0, 2).Draw(t, "entry")) * money.Unit,
+			Price:  money.Rate(rapid.IntRange(0, 4).Draw(t, "price")) * money.Rate(money.Unit),
+			Work:   v.Left * time.Duration(rapid.SampledFrom([]int64{8, 10, 12}).Draw(t, "speed")) / 10,
+			Delay:  rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, 12 * time.Minute}).Draw(t, "delay"),
+			Entry:  money.Amount(rapid.IntRange(0, 1).Draw(t, "entry")) * money.Unit,
 			History: policy.History{
 				Preemptions: rapid.IntRange(0, 20).Draw(t, "preemptions"), Held: hours(0, 50).Draw(t, "held")},
 		}
@@ -340,4 +353,18 @@ func TestMoreTimeIsNeverDearer(t *testing.T) {
 			t.Fatalf("%v (%v)\nbut with more time %v (%v)", d.Action, d.Why, e.Action, e.Why)
 		}
 	})
+}
+
+// Of equals the first by name is taken, wherever it stands.
+func TestTiesGoByName(t *testing.T) {
+	v := job(0, 0)
+	for _, names := range [][]string{{"a", "b"}, {"b", "a"}} {
+		v.Candidates = nil
+		for _, n := range names {
+			v.Candidates = append(v.Candidates, spot(n, 1, v.Left), onDemand(n+"/od", 3, v.Left))
+		}
+		if got := market(v, policy.Decide(v)); got != "a" {
+			t.Errorf("of %v took %q", names, got)
+		}
+	}
 }
