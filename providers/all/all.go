@@ -1,0 +1,17 @@
+// Package all is the list of the built-in adapters. Only programs import it: it
+// links every adapter and the libraries that they stand on.
+package all
+
+import (
+	"gpubroker/providers"
+	"gpubroker/providers/hosts"
+	"gpubroker/providers/simcloud"
+)
+
+// Descriptors returns the built-in types of provider, by type.
+func Descriptors() []providers.Descriptor {
+	return []providers.Descriptor{
+		hosts.Descriptor(),
+		simcloud.Descriptor(),
+	}
+}
