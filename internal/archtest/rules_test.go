@@ -113,7 +113,7 @@ var rules = []rule{
 	{
 		name: "SQL is the store's",
 		from: []string{"./..."},
-		not:  []string{"./cmd/gpubroker/...", "./internal/store/..."},
+		not:  []string{"./cmd/gpubroker/...", "./internal/store/...", "./internal/pgtest"},
 		deny: databases,
 		why:  "one set of queries in one place runs on both engines",
 	},
