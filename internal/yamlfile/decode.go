@@ -117,7 +117,11 @@ func (d *Doc) decode(n *Node, path string, v reflect.Value, tag reflect.StructTa
 		return
 	}
 	if _, ok := v.Addr().Interface().(Sensitive); ok {
-		n.mask()
+		defer func(before int) { // what is no reference may be the secret itself
+			if len(d.errs) > before {
+				n.mask()
+			}
+		}(len(d.errs))
 	}
 	if n.Kind == Null {
 		d.empty(c, v.Type())
@@ -221,7 +225,7 @@ func (d *Doc) decodeStruct(c Cursor, v reflect.Value) {
 	}
 	for _, f := range fields {
 		if f.Required && c.Node.Get(f.Name) == nil {
-			c.Errorf(f.Doc, "%s is missing", join(c.Path, f.Name))
+			d.errs = append(d.errs, Error{pos: c.Node.Pos, Path: join(c.Path, f.Name), Message: "is missing", Hint: f.Doc})
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -130,6 +131,9 @@ func New(name, text string, root *Node) *Doc {
 }
 
 func newSource(name, text string) *source {
+	if len(text) > MaxBytes { // it is refused, and only its beginning shown
+		text = text[:1<<10]
+	}
 	return &source{name: name, lines: strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), masked: map[int]int{}}
 }
 
@@ -142,6 +146,8 @@ func (d *Doc) parse(s *source, text []byte) *Node {
 	switch {
 	case len(text) > MaxBytes:
 		return fail(1, 1, fmt.Sprintf("the file has %d bytes, the limit is %d", len(text), MaxBytes), "put long lists into a file of their own")
+	case !utf8.Valid(text):
+		return fail(1, 1, "the file is no UTF-8 text", "")
 	case bytes.IndexByte(text, 0) >= 0:
 		line := 1 + bytes.Count(text[:bytes.IndexByte(text, 0)], []byte("\n"))
 		return fail(line, 1, "the file holds a zero byte", "expected UTF-8 text")
@@ -420,6 +426,17 @@ func (d *Doc) Errorf(path, hint, format string, args ...any) {
 		p = p[:max(strings.LastIndexAny(p, ".["), 0)]
 	}
 	d.errs = append(d.errs, Error{pos: at, Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// Faulty says whether an error was recorded at the path or below it, so that
+// rules over several values need not report a wrong one again.
+func (d *Doc) Faulty(path string) bool {
+	for _, e := range d.errs {
+		if rest, ok := strings.CutPrefix(e.Path, path); ok && (path == "" || rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
 }
 
 // Has says whether the file gives a value at the path.

@@ -64,7 +64,7 @@ func TestAllErrorsAtOnceInOrder(t *testing.T) {
 	_, err := read("nmae: x\nratio: much\non: \"true\"\ninner:\n  level: 12\n  kinds: [red, gren]\n  image: a\n  image: b\nenv: [a]\n")
 	want := strings.TrimPrefix(`
 s.yaml:1:1: nmae: unknown key; did you mean "name"?
-s.yaml:1:1: name is missing; what it is called
+s.yaml:1:1: name: is missing; what it is called
 s.yaml:2:8: ratio: expected a number, found "much"
 s.yaml:3:5: on: expected true or false, found the text "true"
 s.yaml:5:10: inner.level: expected at most 9, found 12

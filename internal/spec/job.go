@@ -1,0 +1,180 @@
+// Package spec reads job specs: what people submit.
+//
+// [Parse] turns a YAML file into a [Job], or reports every fault of it at once.
+// A Job is as it was written, normalised; [Job.WithDefaults] adds what its
+// preset and scenario bring. [Job.Canonical] is a stable JSON form, and
+// [Decode] is its reverse, which holds the same rules: a job that was accepted
+// at one side is valid at the other.
+//
+// docs/spec.md is the reference for people; docs/job.schema.json, generated
+// from the structs here, serves editors.
+package spec
+
+import (
+	"gpubroker/internal/quantity"
+	"gpubroker/internal/scenario"
+	"gpubroker/internal/secret"
+	"gpubroker/internal/window"
+)
+
+// MaxTasks is the largest array.
+const MaxTasks = 1_000_000
+
+// NoGPU is the value of resources.gpu for work on the CPU.
+const NoGPU = "none"
+
+// Job is a job spec.
+type Job struct {
+	Name          string                `json:"name" required:"true" doc:"name of the job: letters, digits, dots, hyphens and underscores"`
+	Project       string                `json:"project,omitzero" doc:"project that pays; default: that of the token"`
+	Queue         string                `json:"queue,omitzero" doc:"queue of the broker's configuration, which brings a window, a priority and limits"`
+	Priority      *int                  `json:"priority,omitzero" min:"0" max:"100" doc:"higher goes first; default: the queue's, else 50"`
+	Scenario      string                `json:"scenario,omitzero" doc:"kind of work; sets what the GPU must have and by which figure GPUs are compared"`
+	Preset        string                `json:"preset,omitzero" doc:"program whose saves and progress are known"`
+	Window        *window.Window        `json:"window,omitzero" doc:"hours in which tasks may run; default: the queue's, else always"`
+	Deadline      *window.Deadline      `json:"deadline,omitzero" doc:"when all tasks should be done"`
+	AfterDeadline string                `json:"after_deadline,omitzero" enum:"continue,carry-over,stop" doc:"what happens to tasks that are late; default: continue. carry-over waits for the next window"`
+	Budget        *Budget               `json:"budget,omitzero" doc:"ceiling for the whole job"`
+	Tasks         *Tasks                `json:"tasks,omitzero" doc:"array of tasks; without it the job is one task"`
+	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs"`
+	Work          *Work                 `json:"work,omitzero" doc:"how long one task takes on a GPU that you know; the broker scales it to others"`
+	Workdir       string                `json:"workdir,omitzero" doc:"folder that is uploaded and becomes the working directory"`
+	Inputs        []Input               `json:"inputs,omitempty" doc:"files or folders that every task needs"`
+	Secrets       map[string]secret.Ref `json:"secrets,omitempty" doc:"environment variables whose values are secrets, by reference: env:NAME or file:/path"`
+	Run           Run                   `json:"run" required:"true" doc:"what to run"`
+	Checkpoint    *Checkpoint           `json:"checkpoint,omitzero" doc:"how the program saves its state, so that it can be interrupted"`
+	Outputs       *Outputs              `json:"outputs,omitzero" doc:"where results go"`
+	Progress      *Progress             `json:"progress,omitzero" doc:"how progress reads from the log"`
+	Retry         *Retry                `json:"retry,omitzero" doc:"repetition of tasks that fail by themselves; interruptions do not count"`
+	Spot          *Spot                 `json:"spot,omitzero" doc:"use of machines that can be taken away"`
+	Exclusive     bool                  `json:"exclusive,omitzero" doc:"never start a task again before the provider says that its last machine is gone"`
+	Stall         quantity.Duration     `json:"stall,omitzero" doc:"time without progress after which a task counts as stalled and is restarted"`
+	MaxDuration   quantity.Duration     `json:"max_duration,omitzero" doc:"longest time that one attempt of a task may run"`
+}
+
+// RefusedKeys explains keys that people know from elsewhere.
+func (Job) RefusedKeys() map[string]string {
+	return map[string]string{
+		"image":     "containers are not run by this version; give the command itself under run",
+		"container": "containers are not run by this version; give the command itself under run",
+		"command":   "commands stand under run: run: {command: […]}",
+		"shell":     "scripts stand under run: run: {shell: …}",
+		"env":       "variables stand under run: run: {env: {…}}",
+		"gpu":       "GPUs stand under resources: resources: {gpu: …}",
+		"gpus":      "GPUs stand under resources: resources: {gpu: …, gpu_count: …}",
+		"count":     "the number of tasks stands under tasks: tasks: {count: …}",
+	}
+}
+
+// Budget is a ceiling of money.
+type Budget struct {
+	Max quantity.Money `json:"max" required:"true" doc:"most that the job may cost, with its currency: 25 USD"`
+}
+
+// Tasks is an array: exactly one of Count, List, Glob and File.
+type Tasks struct {
+	Count       int      `json:"count,omitzero" min:"1" max:"1000000" doc:"number of tasks; they differ by {{index}}"`
+	List        []string `json:"list,omitempty" doc:"one task per value or file"`
+	Glob        string   `json:"glob,omitzero" doc:"one task per file that matches, in a folder or an object store; ** crosses folders"`
+	File        string   `json:"file,omitzero" doc:"one task per line of this file"`
+	Parallelism int      `json:"parallelism,omitzero" min:"1" max:"1000000" doc:"most tasks at once; default: as many as finish on time at least cost"`
+}
+
+// Resources is what each task needs.
+type Resources struct {
+	GPU       []string              `json:"gpu,omitempty" single:"true" doc:"GPUs that will do, by id, family or common name; none for work on the CPU; default: any that fits"`
+	GPUCount  int                   `json:"gpu_count,omitzero" min:"1" max:"16" doc:"GPUs per task, on one machine; default 1"`
+	GPUMemory quantity.Size         `json:"gpu_memory,omitzero" doc:"least nominal memory per GPU"`
+	Require   scenario.Requirements `json:"require,omitempty" doc:"what the GPU must have: numbers mean at least, words one of"`
+	Slots     int                   `json:"slots,omitzero" min:"1" max:"64" doc:"tasks that share one GPU; default 1, or the scenario's"`
+	VCPU      int                   `json:"vcpu,omitzero" min:"1" max:"1024" doc:"CPU threads per task"`
+	Memory    quantity.Size         `json:"memory,omitzero" doc:"main memory per task"`
+	Disk      quantity.Size         `json:"disk,omitzero" doc:"disk per task, for inputs, outputs and saves"`
+	Providers []string              `json:"providers,omitempty" single:"true" doc:"only at these providers of the configuration"`
+	Regions   []string              `json:"regions,omitempty" single:"true" doc:"only in these regions"`
+	Zones     []string              `json:"zones,omitempty" single:"true" doc:"only in these zones"`
+	MaxPrice  *quantity.Money       `json:"max_price,omitzero" doc:"most that a machine may cost per hour"`
+}
+
+// RefusedKeys explains keys that people know from elsewhere.
+func (Resources) RefusedKeys() map[string]string {
+	return map[string]string{
+		"gpus":         "write gpu for the model and gpu_count for the number",
+		"accelerators": "write gpu for the model and gpu_count for the number",
+		"cpu":          "write vcpu",
+		"cpus":         "write vcpu",
+		"ram":          "write memory",
+		"nodes":        "a task runs on one machine in this version",
+	}
+}
+
+// Work is the length of one task on a known GPU.
+type Work struct {
+	Time quantity.Duration `json:"time" required:"true" doc:"how long one task takes"`
+	On   string            `json:"on,omitzero" doc:"on this GPU; may be left out when resources.gpu names just one"`
+}
+
+// Input is a file or folder that every task needs.
+type Input struct {
+	From string `json:"from" required:"true" doc:"where it is: s3://bucket/key, or a path; a folder ends in /"`
+	To   string `json:"to" required:"true" doc:"where it goes, below the working directory"`
+}
+
+// Run is what to run: Command or Shell.
+type Run struct {
+	Command []string          `json:"command,omitempty" doc:"program and arguments, without a shell"`
+	Shell   string            `json:"shell,omitzero" doc:"script for /bin/sh"`
+	Env     map[string]string `json:"env,omitempty" doc:"environment variables"`
+}
+
+// RefusedKeys explains keys that people know from elsewhere.
+func (Run) RefusedKeys() map[string]string {
+	return map[string]string{
+		"image":     "containers are not run by this version; give the command itself",
+		"container": "containers are not run by this version; give the command itself",
+		"cmd":       "write command",
+		"args":      "arguments stand in command, after the program",
+		"workdir":   "workdir stands at the top of the file",
+	}
+}
+
+// Checkpoint says how the program saves its state.
+type Checkpoint struct {
+	Dir        string            `json:"dir,omitzero" doc:"folder of saves below the working directory; default: the preset's, else $GPUBROKER_CHECKPOINT_DIR"`
+	Interval   quantity.Duration `json:"interval,omitzero" doc:"time between saves, as $GPUBROKER_CHECKPOINT_INTERVAL; default: computed from save time and market"`
+	StopSignal string            `json:"stop_signal,omitzero" enum:"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2" doc:"signal that makes the program save and end; default SIGTERM"`
+	Complete   *Complete         `json:"complete,omitzero" doc:"what makes a save complete: rename (moved to its final name) or {marker: NAME}; default rename"`
+	Quiesce    quantity.Duration `json:"quiesce,omitzero" doc:"instead of complete: a save that has not changed for so long is whole"`
+	Keep       int               `json:"keep,omitzero" min:"1" max:"100" doc:"saves that are kept; default 3"`
+}
+
+// RefusedKeys explains keys that people know from elsewhere.
+func (Checkpoint) RefusedKeys() map[string]string {
+	return map[string]string{"preset": "preset stands at the top of the file", "marker": "write complete: {marker: NAME}"}
+}
+
+// Outputs says where results go.
+type Outputs struct {
+	To       string `json:"to" required:"true" doc:"object or folder (ending in /) for results; {{stem}} or {{index}} tell tasks apart"`
+	From     string `json:"from,omitzero" doc:"file or folder below the working directory that is taken; default: {{output}}"`
+	OnExists string `json:"on_exists,omitzero" enum:"fail,overwrite,skip" doc:"when a foreign object is there already; default fail. skip takes the task as done"`
+}
+
+// Progress says how progress reads from the log.
+type Progress struct {
+	Log   string  `json:"log,omitzero" doc:"regular expression (RE2) with one group that captures a number"`
+	Total float64 `json:"total,omitzero" min:"0" doc:"the number at which a task is done"`
+}
+
+// Retry says which failures are repeated.
+type Retry struct {
+	Failures      int   `json:"failures,omitzero" min:"0" max:"1000" doc:"how often a task that fails is started again; default 0"`
+	OnlyExitCodes []int `json:"only_exit_codes,omitempty" single:"true" min:"1" max:"255" doc:"only after these exit codes; default: any"`
+}
+
+// Spot says how machines are used that can be taken away.
+type Spot struct {
+	Policy   string            `json:"policy,omitzero" enum:"auto,always,never" doc:"auto: where the work can be interrupted; always: also where it starts over; never: only on-demand"`
+	MaxWait  quantity.Duration `json:"max_wait,omitzero" doc:"longest wait for spot capacity before on-demand is taken"`
+	OnDemand string            `json:"on_demand,omitzero" enum:"allowed,deadline,never" doc:"when on-demand machines are used: allowed, deadline (only to keep the deadline), or never"`
+}
