@@ -105,7 +105,7 @@ func TestByHand(t *testing.T) {
 
 func build(step time.Duration, up string, spot, onDemand float64) *window {
 	s := &stretch{start: time.Unix(0, 0).UTC()}
-	for _, pools := range strings.Split(up, "\n") {
+	for pools := range strings.SplitSeq(up, "\n") {
 		for i, c := range pools {
 			if i == len(s.up) {
 				s.up, s.price = append(s.up, nil), append(s.price, nil)

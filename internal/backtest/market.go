@@ -142,15 +142,15 @@ func (m *market) staticPrices(zones map[string]pool) error {
 // split, a hole is an error.
 func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, counts, split bool) error {
 	begin := 0
-	end := func(to int) error { // rows [begin, to)
+	end := func(to int) { // rows [begin, to)
 		if to > begin {
 			m.stretches = append(m.stretches, m.grid(avail, cols, prices, gang, begin, to))
 		}
-		return nil
 	}
 	hole := func(row int, format string, args ...any) error {
 		if split {
-			return end(row)
+			end(row)
+			return nil
 		}
 		return inputError("%s: hole at row %d (t=%d): %s; give whole data, or replay the stretches on either side of holes",
 			avail.path, row+2, avail.t[row], fmt.Sprintf(format, args...))
@@ -180,9 +180,7 @@ func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, 
 			}
 		}
 	}
-	if err := end(len(avail.t)); err != nil {
-		return err
-	}
+	end(len(avail.t))
 	if len(m.stretches) == 0 {
 		return inputError("%s has no rows for the chosen pools", avail.path)
 	}

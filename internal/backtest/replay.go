@@ -114,6 +114,7 @@ func (r *run) decide(decide func(policy.View) policy.Decision) {
 		case policy.Wait:
 			r.held = -1
 			return
+		case policy.StartSpot, policy.StartOnDemand, policy.Move:
 		}
 		at := len(r.market.pools)
 		if v.Candidates[d.Market].Kind == policy.Spot {

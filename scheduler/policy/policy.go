@@ -45,6 +45,7 @@ const (
 // Kind says how a candidate is bought.
 type Kind uint8
 
+// The kinds.
 const (
 	OnDemand Kind = iota
 	Spot
@@ -143,11 +144,13 @@ type View struct {
 // Action is what to do.
 type Action uint8
 
+// The actions.
 const (
 	// Wait holds no machine; a held one is let go.
 	Wait Action = iota
-	// StartSpot and StartOnDemand launch at the candidate while none is held.
+	// StartSpot launches a spot machine at the candidate; none is held.
 	StartSpot
+	// StartOnDemand launches an on-demand machine at the candidate; none is held.
 	StartOnDemand
 	// Stay keeps the current placement.
 	Stay

@@ -1,7 +1,7 @@
 package policy_test
 
 import (
-	"math/rand"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -70,121 +70,163 @@ func TestDecisions(t *testing.T) {
 		text   string
 	}{
 		"spot is taken, the cheaper one": {
-			job(0, 0, S, cheapS, O), policy.StartSpot, "b/spot", policy.SpotCheapest, 11.6, ""},
+			job(0, 0, S, cheapS, O), policy.StartSpot, "b/spot", policy.SpotCheapest, 11.6, "",
+		},
 		"ahead of the line without spot: wait until it is crossed": {
 			job(10, 10, downS(20), O), policy.Wait, "", policy.OnSchedule, 12.5,
-			"waiting for spot: 11h48m of slack left; on demand from 2026-03-02 21:48:00 at the latest"},
+			"waiting for spot: 11h48m of slack left; on demand from 2026-03-02 21:48:00 at the latest",
+		},
 		"… or until spot may be tried again": {
-			job(10, 10, downS(10.05), O), policy.Wait, "", policy.OnSchedule, 10.05, ""},
+			job(10, 10, downS(10.05), O), policy.Wait, "", policy.OnSchedule, 10.05, "",
+		},
 		"exactly on the line is not behind": {
-			job(10, 8, downS(19), O), policy.Wait, "", policy.OnSchedule, 10, ""},
+			job(10, 8, downS(19), O), policy.Wait, "", policy.OnSchedule, 10, "",
+		},
 		"behind the line without spot: on demand": {
 			job(10, 7, downS(18), O), policy.StartOnDemand, "a/on-demand", policy.Behind, 18,
-			"a/on-demand at $3.00/h: no spot, and 1h0m of work behind the line to the deadline"},
+			"a/on-demand at $3.00/h: no spot, and 1h0m of work behind the line to the deadline",
+		},
 		"spot that comes back too late is not waited for": {
-			job(10, 10, downS(40), O), policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 21.8, ""},
+			job(10, 10, downS(40), O), policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 21.8, "",
+		},
 		"nor spot that the next look would be too late for": {
 			with(job(49.5, 38, downS(49.52), O), func(v *policy.View) { v.Look = 4 * time.Minute }),
-			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.52, ""},
+			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.52, "",
+		},
 		"on demand that is slow is not taken while a fast one comes back in time": {
 			with(job(48, 38, downS(60), downO(49)), func(v *policy.View) {
 				v.Candidates = append(v.Candidates, onDemand("slow/on-demand", 2, 13*time.Hour))
-			}), policy.Wait, "", policy.CooledDown, 49, ""},
+			}), policy.Wait, "", policy.CooledDown, 49, "",
+		},
 		"behind, but on demand refused: wait for it": {
-			job(10, 7, downS(18), downO(10.5)), policy.Wait, "", policy.CooledDown, 10.5, ""},
+			job(10, 7, downS(18), downO(10.5)), policy.Wait, "", policy.CooledDown, 10.5, "",
+		},
 		"just before the last moment for a try on spot": {
-			job(59.6-10-0.001, 38, S, O), policy.StartSpot, "a/spot", policy.SpotCheapest, 49.6, ""},
+			job(59.6-10-0.001, 38, S, O), policy.StartSpot, "a/spot", policy.SpotCheapest, 49.6, "",
+		},
 		"at the last moment": {
-			job(59.6-10, 38, S, O), policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.8, ""},
+			job(59.6-10, 38, S, O), policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.8, "",
+		},
 		"a margin comes off": {
 			with(job(59.6-10-0.001, 38, S, O), func(v *policy.View) { v.Margin = time.Minute }),
-			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.6 + 0.2 - 1./60, ""},
+			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.6 + 0.2 - 1./60, "",
+		},
 		"work at risk comes off": {
 			with(job(59.6-10-0.001, 38, S, O), func(v *policy.View) { v.AtRisk = time.Minute }),
-			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.8, ""},
+			policy.StartOnDemand, "a/on-demand", policy.SafetyNet, 49.8, "",
+		},
 		"on demand comes back too late for another try on spot, and one is no worse": {
-			job(49, 38, S, downO(49.7)), policy.StartSpot, "a/spot", policy.OnDemandAway, 49.7, ""},
+			job(49, 38, S, downO(49.7)), policy.StartSpot, "a/spot", policy.OnDemandAway, 49.7, "",
+		},
 		"no time left and on demand refused: spot is better than nothing": {
-			job(50, 38, S, downO(50.5)), policy.StartSpot, "a/spot", policy.OnDemandAway, 50.5, ""},
+			job(50, 38, S, downO(50.5)), policy.StartSpot, "a/spot", policy.OnDemandAway, 50.5, "",
+		},
 		"running on spot stays, in the safety zone too": {
-			held(job(49.7, 38, S, O), 0, 40, true), policy.Stay, "", policy.OnSpot, 49.8, ""},
+			held(job(49.7, 38, S, O), 0, 40, true), policy.Stay, "", policy.OnSpot, 49.8, "",
+		},
 		"running spot whose saves fall behind goes": {
 			held(with(job(49.7, 38, S, O), func(v *policy.View) { v.Margin = 10 * time.Minute }), 0, 40, true),
-			policy.Move, "a/on-demand", policy.SafetyNet, 49.8, ""},
+			policy.Move, "a/on-demand", policy.SafetyNet, 49.8, "",
+		},
 		"… unless on demand would surely be late": {
 			held(job(49.9, 38, S, O), 0, 40, true), policy.Stay, "", policy.DeadlineAtRisk, 50,
-			"a/spot at $1.00/h: the deadline may be missed by 6m0s"},
+			"a/spot at $1.00/h: the deadline may be missed by 6m0s",
+		},
 		"… and spot as well": {
-			held(job(50.1, 38, S, O), 0, 40, true), policy.Move, "a/on-demand", policy.SafetyNet, 60, ""},
+			held(job(50.1, 38, S, O), 0, 40, true), policy.Move, "a/on-demand", policy.SafetyNet, 60, "",
+		},
 		"spot that takes too long to start goes": {
 			held(with(job(49.8, 38, S, O), func(v *policy.View) { v.Look = time.Second }), 0, 49.6, false),
-			policy.Move, "a/on-demand", policy.SafetyNet, 49.8, ""},
+			policy.Move, "a/on-demand", policy.SafetyNet, 49.8, "",
+		},
 		"… and is given its time before": {
-			held(job(49.75, 38, S, O), 0, 49.59, false), policy.Stay, "", policy.OnSpot, 49.79, ""},
+			held(job(49.75, 38, S, O), 0, 49.59, false), policy.Stay, "", policy.OnSpot, 49.79, "",
+		},
 		"on demand is kept while there is no spot": {
-			held(job(20, 19, downS(21), O), 1, 15, true), policy.Stay, "", policy.KeepOnDemand, 21, ""},
+			held(job(20, 19, downS(21), O), 1, 15, true), policy.Stay, "", policy.KeepOnDemand, 21, "",
+		},
 		"on demand leaves for spot far enough ahead": {
-			held(job(20, 16.32, S, O), 1, 15, true), policy.Move, "a/spot", policy.Ahead, 20, ""},
+			held(job(20, 16.32, S, O), 1, 15, true), policy.Move, "a/spot", policy.Ahead, 20, "",
+		},
 		"… and catches up before": {
 			held(job(20, 16, S, O), 1, 15, true), policy.Stay, "", policy.CatchUp, 21.6,
-			"staying on a/on-demand at $3.00/h: 19m of work short of moving to spot safely"},
+			"staying on a/on-demand at $3.00/h: 19m of work short of moving to spot safely",
+		},
 		"spot dearer than on demand": {
-			job(0, 0, dearS, O), policy.StartOnDemand, "a/on-demand", policy.OnDemandCheaper, 11.8, ""},
+			job(0, 0, dearS, O), policy.StartOnDemand, "a/on-demand", policy.OnDemandCheaper, 11.8, "",
+		},
 		"nothing but on demand": {
-			job(0, 0, O), policy.StartOnDemand, "a/on-demand", policy.NoSpot, 11.8, ""},
+			job(0, 0, O), policy.StartOnDemand, "a/on-demand", policy.NoSpot, 11.8, "",
+		},
 		"nothing but spot": {
-			job(59, 0, S), policy.StartSpot, "a/spot", policy.SpotOnly, 60, ""},
+			job(59, 0, S), policy.StartSpot, "a/spot", policy.SpotOnly, 60, "",
+		},
 		"a deadline that has passed counts as none": {
-			job(61, 40, S, O), policy.StartSpot, "a/spot", policy.CheapestNow, 0, ""},
+			job(61, 40, S, O), policy.StartSpot, "a/spot", policy.CheapestNow, 0, "",
+		},
 		"no deadline: least expected cost": {
 			with(job(0, 0, S, cheapS, O), func(v *policy.View) { v.Deadline = time.Time{} }),
-			policy.StartSpot, "b/spot", policy.CheapestNow, 0, "b/spot at $0.90/h: least expected cost, about $46.36 to finish"},
+			policy.StartSpot, "b/spot", policy.CheapestNow, 0, "b/spot at $0.90/h: least expected cost, about $46.36 to finish",
+		},
 		"a market that loses machines all the time costs more than its price": {
 			with(job(0, 0, S, cheapS, O), func(v *policy.View) {
 				v.Deadline = time.Time{}
 				v.Candidates[1].History = policy.History{Preemptions: 200, Held: 100 * time.Hour}
 			}),
-			policy.StartSpot, "a/spot", policy.CheapestNow, 0, ""},
+			policy.StartSpot, "a/spot", policy.CheapestNow, 0, "",
+		},
 		"no deadline, impatient: what there is": {
 			with(job(0, 0, downS(0.5), O), func(v *policy.View) { v.Deadline = time.Time{} }),
-			policy.StartOnDemand, "a/on-demand", policy.CheapestNow, 0.5, ""},
+			policy.StartOnDemand, "a/on-demand", policy.CheapestNow, 0.5, "",
+		},
 		"no deadline, patient: wait": {
 			with(job(0, 0, downS(0.5), O), func(v *policy.View) { v.Deadline = time.Time{}; v.Patience = time.Hour }),
 			policy.Wait, "", policy.Patience, 0.5,
-			"waiting until 2026-03-02 00:30:00 for something cheaper than $144.60 to finish; patience ends at 2026-03-02 01:00:00"},
+			"waiting until 2026-03-02 00:30:00 for something cheaper than $144.60 to finish; patience ends at 2026-03-02 01:00:00",
+		},
 		"patience is used up": {
 			with(job(0, 0, downS(0.5), O), func(v *policy.View) {
 				v.Deadline, v.Patience, v.WaitingSince = time.Time{}, time.Hour, at(-0.75)
 			}),
-			policy.StartOnDemand, "a/on-demand", policy.CheapestNow, 0.5, ""},
+			policy.StartOnDemand, "a/on-demand", policy.CheapestNow, 0.5, "",
+		},
 		"everything refused": {
 			with(job(0, 0, downS(0.5), downO(0.25)), func(v *policy.View) { v.Deadline = time.Time{} }),
-			policy.Wait, "", policy.CooledDown, 0.25, ""},
+			policy.Wait, "", policy.CooledDown, 0.25, "",
+		},
 		"running work moves for a large saving": {
 			held(with(job(0, 0, S, O), func(v *policy.View) { v.Deadline = time.Time{} }), 1, -1, true),
-			policy.Move, "a/spot", policy.MovePays, 0, ""},
+			policy.Move, "a/spot", policy.MovePays, 0, "",
+		},
 		"… and not for a small one": {
 			held(with(job(0, 0, S, func(w time.Duration) policy.Candidate { return spot("b/spot", 0.95, w) }),
 				func(v *policy.View) { v.Deadline = time.Time{} }), 0, -1, true),
-			policy.Stay, "", policy.CheapestHeld, 0, ""},
+			policy.Stay, "", policy.CheapestHeld, 0, "",
+		},
 		"a lower price in the same market is no reason to move": {
 			with(held(with(job(0, 0, S), func(v *policy.View) { v.Deadline = time.Time{} }), 0, -1, true),
 				func(v *policy.View) { v.Current.Price = usd(2) }),
-			policy.Stay, "", policy.CheapestHeld, 0, ""},
+			policy.Stay, "", policy.CheapestHeld, 0, "",
+		},
 		"work that must not be interrupted": {
 			with(job(0, 0, S, O), func(v *policy.View) { v.Interruptible = false }),
-			policy.StartOnDemand, "a/on-demand", policy.NotInterruptible, 11.8, ""},
+			policy.StartOnDemand, "a/on-demand", policy.NotInterruptible, 11.8, "",
+		},
 		"… with spot allowed": {
 			with(job(0, 0, S, O), func(v *policy.View) { v.Interruptible, v.SpotAllowed = false, true }),
-			policy.StartSpot, "a/spot", policy.NotInterruptible, 11.8, ""},
+			policy.StartSpot, "a/spot", policy.NotInterruptible, 11.8, "",
+		},
 		"… is never moved": {
 			held(with(job(0, 0, S, O), func(v *policy.View) { v.Interruptible, v.SpotAllowed = false, true }), 1, 0, true),
-			policy.Stay, "", policy.NotInterruptible, 60, ""},
+			policy.Stay, "", policy.NotInterruptible, 60, "",
+		},
 		"nowhere to go": {
 			with(job(0, 0, S), func(v *policy.View) { v.Interruptible, v.Deadline = false, time.Time{} }),
-			policy.Wait, "", policy.NoCandidate, 0, "no market is left that this work may use"},
+			policy.Wait, "", policy.NoCandidate, 0, "no market is left that this work may use",
+		},
 		"nothing left to do": {
-			job(50, 48, S, O), policy.Wait, "", policy.Done, 0, ""},
+			job(50, 48, S, O), policy.Wait, "", policy.Done, 0, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := policy.Decide(c.view)
@@ -251,7 +293,8 @@ func genView(t *rapid.T) policy.View {
 			Delay:  rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, 12 * time.Minute}).Draw(t, "delay"),
 			Entry:  money.Amount(rapid.IntRange(0, 1).Draw(t, "entry")) * money.Unit,
 			History: policy.History{
-				Preemptions: rapid.IntRange(0, 20).Draw(t, "preemptions"), Held: hours(0, 50).Draw(t, "held")},
+				Preemptions: rapid.IntRange(0, 20).Draw(t, "preemptions"), Held: hours(0, 50).Draw(t, "held"),
+			},
 		}
 		if rapid.Bool().Draw(t, "cooled") {
 			c.Hint.CooledUntil = t0.Add(hours(-1, 2).Draw(t, "cooled for"))
@@ -313,7 +356,7 @@ func TestProperties(t *testing.T) {
 		// The order of the candidates does not matter.
 		w := v
 		w.Candidates = slices.Clone(v.Candidates)
-		rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed"))).Shuffle(len(w.Candidates), func(i, j int) {
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)).Shuffle(len(w.Candidates), func(i, j int) {
 			w.Candidates[i], w.Candidates[j] = w.Candidates[j], w.Candidates[i]
 		})
 		e := policy.Decide(w)

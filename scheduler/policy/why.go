@@ -10,6 +10,7 @@ import (
 // Code is a stable reason. Its text is made by [Why.String], from numbers.
 type Code string
 
+// The reasons; [Why.String] says what each means.
 const (
 	Done             Code = "done"
 	NotInterruptible Code = "not-interruptible"
@@ -37,9 +38,11 @@ const (
 
 // Codes are all reasons.
 func Codes() []Code {
-	return []Code{Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, OnSpot,
+	return []Code{
+		Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, OnSpot,
 		OnSchedule, Behind, CatchUp, Ahead, KeepOnDemand, SafetyNet, NoSpot, OnDemandCheaper,
-		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience}
+		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience,
+	}
 }
 
 // Why is a reason with its numbers; those that do not apply are zero.
