@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"gpubroker/internal/agentapi"
+	"gpubroker/internal/reason"
+)
+
+// execute runs the command to its end and writes down how it ended.
+func (t *attempt) execute(cmd Command) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.endStaging(agentError(err))
+		return
+	}
+	cmd.Output = w
+	proc, err := t.a.exec.Start(cmd)
+	w.Close()
+	if err != nil {
+		r.Close()
+		t.endStaging(agentError(err))
+		return
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		// Read until the last holder of the pipe is gone, or the deadline below.
+		_, _ = io.CopyBuffer(t.logs, struct{ io.Reader }{r}, make([]byte, 32<<10))
+	}()
+	began := time.Now()
+	t.mu.Lock()
+	t.began, t.moved = began, began
+	t.mu.Unlock()
+	t.set(func(r *record) { r.Phase = agentapi.Running })
+	t.log.Info("the command runs")
+
+	exited := make(chan Exit, 1)
+	go func() { exited <- proc.Wait() }()
+	stopSaving := t.startSaving()
+	exit, order := t.attend(proc, exited)
+	// Nothing of it is left, so what the pipe holds is all there is.
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // a pipe takes deadlines
+	<-copied
+	r.Close()
+	stopSaving()
+	t.touch()
+	if t.ctx.Err() != nil {
+		return
+	}
+	end := t.judge(exit, order)
+	t.log.Info("the command ended", "code", exit.Code, "signal", exit.Signal, "layer", end.Layer, "why", end.Reason.String())
+	if exit.Err != nil || exit.Code != 0 || order != nil {
+		text := end.Reason.String()
+		if exit.Err != nil {
+			text += ": " + exit.Err.Error()
+		}
+		t.logs.Note(text)
+	}
+	busy := time.Since(began)
+	t.set(func(r *record) { r.Busy, r.Ended, r.Phase = busy, &end, agentapi.Uploading })
+}
+
+// attend watches over the running command: it ends it when it is asked to, and
+// after the longest time that the task may take.
+func (t *attempt) attend(proc Process, exited <-chan Exit) (Exit, *stopOrder) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	var order *stopOrder
+	var deadline time.Time // when it is killed
+	killed := t.ctx.Done()
+	for {
+		t.mu.Lock()
+		changed := t.changed
+		if t.order != nil {
+			o := *t.order
+			grace := o.grace
+			if grace <= 0 {
+				grace = t.rec.Task.StopGrace.Std()
+			}
+			if order == nil {
+				deadline = time.Now().Add(grace)
+			}
+			if !o.by.IsZero() && deadline.After(o.by) {
+				deadline = o.by
+			}
+			first := order == nil
+			order = &o
+			t.mu.Unlock()
+			if first {
+				t.signal(proc)
+			}
+		} else {
+			t.mu.Unlock()
+		}
+		select {
+		case exit := <-exited:
+			return exit, order
+		case <-killed:
+			proc.Kill()
+			killed = nil
+		case <-changed:
+		case <-tick.C:
+			t.touch()
+			if order != nil && !time.Now().Before(deadline) {
+				proc.Kill()
+			}
+			if limit := t.rec.Task.MaxDuration.Std(); limit > 0 && time.Since(t.began) > limit {
+				t.stop(stopOrder{why: reason.New("max_duration", "limit", limit), layer: layerTask})
+			}
+		}
+	}
+}
+
+func (t *attempt) signal(proc Process) {
+	t.set(func(r *record) { r.Phase = agentapi.Stopping })
+	sig, ok := signals[t.rec.Task.StopSignal]
+	if !ok {
+		sig = syscall.SIGTERM
+	}
+	if err := proc.Signal(sig); err != nil {
+		t.log.Warn("cannot signal the command; it is killed after its grace", "err", err)
+	}
+}
+
+// signals are those that may be a task's stop signal; any other is SIGTERM.
+var signals = map[string]syscall.Signal{
+	"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT, "SIGHUP": syscall.SIGHUP, "SIGQUIT": syscall.SIGQUIT,
+	"SIGUSR1": syscall.SIGUSR1, "SIGUSR2": syscall.SIGUSR2, "SIGKILL": syscall.SIGKILL,
+}
+
+// judge says how the command ended and whose doing it was. After a stop signal
+// not even exit code 0 is a success: a program that saves and leaves in good order
+// exits so, with its work half done.
+func (t *attempt) judge(exit Exit, order *stopOrder) agentapi.Ended {
+	var end agentapi.Ended
+	if exit.Signal != 0 {
+		end.Signal = signalName(exit.Signal)
+	} else if exit.Code >= 0 {
+		end.ExitCode = new(exit.Code)
+	}
+	end.Layer = layerTask
+	switch {
+	case order != nil:
+		end.Layer, end.Reason = order.layer, order.why
+	case exit.OOM:
+		end.Reason = reason.New("out_of_memory")
+	case exit.Code < 0 && exit.Signal == 0:
+		end.Layer, end.Reason = layerAgent, reason.New("setup_failed", "what", exit.Err)
+	case exit.Code == 0:
+		end.Reason = reason.New("succeeded")
+	case diskFull(t.dir):
+		end.Layer, end.Reason = layerMachine, reason.New("disk_full")
+		if disk := t.rec.Task.Disk; disk > 0 && folderBytes(t.work()) > disk {
+			end.Layer = layerTask
+		}
+	case exit.Signal != 0:
+		end.Reason = reason.New("signal", "signal", end.Signal)
+	default:
+		end.Reason = reason.New("exit_code", "code", exit.Code)
+	}
+	return end
+}
+
+func signalName(sig syscall.Signal) string {
+	for name, s := range signals {
+		if s == sig {
+			return name
+		}
+	}
+	return sig.String()
+}
+
+// folderBytes is the size of the files below a folder; what cannot be read is
+// not counted.
+func folderBytes(root string) int64 {
+	var n int64
+	_ = filepath.WalkDir(root, func(_ string, d os.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // the rest still counts
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
+}

@@ -1,0 +1,286 @@
+package agent
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"gpubroker/internal/agentapi"
+	"gpubroker/internal/checkpoint"
+)
+
+// stage makes the workspace: the job's files, the input, the checkpoint to
+// resume from. It starts the sending of the log.
+func (t *attempt) stage(ctx context.Context) (Command, error) {
+	t.mu.Lock()
+	task := t.rec.Task
+	t.mu.Unlock()
+	// An earlier try of this attempt may have left something.
+	if err := os.RemoveAll(t.work()); err != nil {
+		return Command{}, agentError(err)
+	}
+	for _, dir := range []string{t.work(), t.tmp()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Command{}, agentError(err)
+		}
+	}
+	if err := t.openLogs(task.ProgressLog); err != nil {
+		return Command{}, err
+	}
+	if err := t.a.slotFree(ctx, t); err != nil {
+		return Command{}, err
+	}
+	if task.Workdir != nil {
+		archive := filepath.Join(t.dir, "workdir.tar.gz")
+		if err := t.fetch(ctx, *task.Workdir, archive); err != nil {
+			return Command{}, err
+		}
+		if err := unpack(ctx, archive, t.work()); err != nil {
+			return Command{}, fmt.Errorf("agent: unpack the working folder: %w", err)
+		}
+		if err := os.Remove(archive); err != nil {
+			return Command{}, agentError(err)
+		}
+	}
+	for _, f := range task.Fetch {
+		path, err := t.local(f.Path)
+		if err != nil {
+			return Command{}, err
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return Command{}, agentError(err)
+		}
+		if err := t.fetch(ctx, f, path); err != nil {
+			return Command{}, err
+		}
+	}
+	resumed, err := t.restore(ctx)
+	if err != nil {
+		return Command{}, err
+	}
+	t.set(func(r *record) { r.Resumed = &resumed })
+	return t.command(task, resumed)
+}
+
+func (t *attempt) tmp() string { return filepath.Join(t.dir, "tmp") }
+
+// local is a path of the spec within the workspace.
+func (t *attempt) local(path string) (string, error) {
+	if !filepath.IsLocal(path) {
+		return "", fmt.Errorf("agent: path %q leads out of the workspace", path)
+	}
+	return filepath.Join(t.work(), path), nil
+}
+
+// fetch gets one file.
+func (t *attempt) fetch(ctx context.Context, f agentapi.Fetch, path string) error {
+	from := func(ctx context.Context, stale string) (string, error) { return t.url(ctx, "GET "+f.Name, stale) }
+	if f.URL != "" {
+		from = func(context.Context, string) (string, error) { return f.URL, nil }
+	}
+	if err := fetchTo(ctx, t.a.store, from, path, f.Digest, f.Bytes); err != nil {
+		return fmt.Errorf("agent: fetch %s: %w", cmp.Or(f.Path, f.Name), err)
+	}
+	return nil
+}
+
+// restore brings back the newest checkpoint that is whole, and returns its
+// number, 0 for none.
+func (t *attempt) restore(ctx context.Context) (int64, error) {
+	t.mu.Lock()
+	spec, from := t.rec.Task.Checkpoint, t.want.Resume
+	t.mu.Unlock()
+	if spec == nil {
+		return 0, nil
+	}
+	dir, err := t.local(spec.Dir)
+	if err != nil {
+		return 0, err
+	}
+	m, broken, err := checkpoint.Newest(ctx, t.moves, from, dir)
+	if len(broken) > 0 {
+		t.set(func(r *record) { r.Broken = broken })
+	}
+	if err != nil {
+		return 0, fmt.Errorf("agent: %w", err)
+	}
+	if m == nil {
+		return 0, nil
+	}
+	return m.Number, nil
+}
+
+// openLogs opens the log and starts to send it.
+func (t *attempt) openLogs(pattern string) error {
+	logs, err := openLog(filepath.Join(t.dir, "log"), pattern)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.logs = logs
+	at := t.rec.Log
+	t.mu.Unlock()
+	go func() {
+		defer close(t.logSent)
+		err := logs.send(t.ctx, t.logOver, at, func(ctx context.Context, name string, off, size int64) error {
+			_, _, err := t.moves.Put(ctx, name, logs.file, off, size)
+			return err
+		}, func(at logPosition) { t.set(func(r *record) { r.Log = at }) })
+		if err != nil && t.ctx.Err() == nil {
+			t.log.Error("the rest of the log cannot be sent", "err", err)
+		}
+	}()
+	return nil
+}
+
+// command fills in what the command sees.
+func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
+	input := task.Input
+	if len(task.Fetch) > 0 {
+		input = filepath.Join(t.work(), task.Fetch[0].Path)
+	}
+	output := ""
+	if task.Output != nil {
+		var err error
+		if output, err = t.local(task.Output.Path); err != nil {
+			return Command{}, err
+		}
+		dir := filepath.Dir(output)
+		if task.Output.Folder {
+			dir = output
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Command{}, agentError(err)
+		}
+	}
+	fill := strings.NewReplacer("{{input}}", input, "{{output}}", output, "{{workspace}}", t.work())
+	env := map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/cuda/bin",
+		"HOME": t.work(), "TMPDIR": t.tmp(), "LANG": "C.UTF-8", "PWD": t.work(),
+	}
+	for k, v := range task.Env {
+		env[k] = fill.Replace(v)
+	}
+	maps.Copy(env, task.Secrets)
+	devices := make([]string, len(task.GPUs))
+	for i, n := range task.GPUs {
+		devices[i] = strconv.Itoa(n)
+	}
+	maps.Copy(env, map[string]string{
+		"CUDA_VISIBLE_DEVICES": strings.Join(devices, ","),
+		"ROCR_VISIBLE_DEVICES": strings.Join(devices, ","),
+		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID", // the order that the numbers are counted in
+		"GPUBROKER_JOB":        task.Job,
+		"GPUBROKER_TASK":       task.Name,
+		"GPUBROKER_INDEX":      strconv.Itoa(task.Index),
+		"GPUBROKER_ATTEMPT":    strconv.Itoa(task.Number),
+		"GPUBROKER_INPUT":      input,
+		"GPUBROKER_OUTPUT":     output,
+		"GPUBROKER_RESUME":     strconv.FormatInt(resumed, 10),
+		"GPUBROKER_SAVE_NOW":   t.saveNow(),
+	})
+	if c := task.Checkpoint; c != nil {
+		dir, err := t.local(c.Dir)
+		if err != nil {
+			return Command{}, err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Command{}, agentError(err)
+		}
+		env["GPUBROKER_CHECKPOINT_DIR"] = dir
+		env["GPUBROKER_CHECKPOINT_INTERVAL"] = strconv.FormatFloat(c.Interval.Std().Seconds(), 'f', -1, 64)
+	}
+	args := make([]string, 0, len(task.Command))
+	for _, arg := range task.Command {
+		args = append(args, fill.Replace(arg))
+	}
+	if task.Shell != "" {
+		args = []string{"/bin/sh", "-c", fill.Replace(task.Shell)}
+	}
+	if len(args) == 0 || args[0] == "" {
+		return Command{}, errors.New("agent: the task has neither command nor shell")
+	}
+	list := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, k+"="+env[k])
+	}
+	return Command{ID: t.id, Args: args, Dir: t.work(), Env: list, Memory: task.Memory}, nil
+}
+
+func (t *attempt) saveNow() string { return filepath.Join(t.tmp(), "save-now") }
+
+// unpack writes a tar.gz below a folder. Nothing in it can lead out.
+func unpack(ctx context.Context, archive, into string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	zr, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for tr := tar.NewReader(zr); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = unpackOne(root, h, tr)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func unpackOne(root *os.Root, h *tar.Header, from io.Reader) error {
+	name := filepath.Clean(h.Name)
+	mode := fs.FileMode(h.Mode) & 0o777 //nolint:gosec // nine bits are left of it
+	if dir := filepath.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, mode|0o700)
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, name)
+	case tar.TypeReg:
+		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode|0o600)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, from); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", name, err), out.Close())
+		}
+		if err := out.Close(); err != nil {
+			return err
+		}
+		return root.Chtimes(name, time.Time{}, h.ModTime)
+	default:
+		return fmt.Errorf("%s: entries of type %q are not unpacked: %w", name, h.Typeflag, syscall.ENOTSUP)
+	}
+}
