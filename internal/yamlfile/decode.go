@@ -47,7 +47,10 @@ func (c Cursor) KeyErrorf(e Entry, hint, format string, args ...any) {
 	c.doc.errs = append(c.doc.errs, Error{pos: e.Pos, Path: join(c.Path, e.Key), Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
-// Item is the cursor of a list's item; Value that of a mapping's entry.
+// Hide keeps the node's text out of every excerpt: it may be a secret.
+func (c Cursor) Hide() { c.Node.mask() }
+
+// Item is the cursor of a list's item.
 func (c Cursor) Item(i int) Cursor {
 	p := index(c.Path, i)
 	c.doc.places[p] = c.Node.Items[i].Pos

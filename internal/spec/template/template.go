@@ -39,7 +39,8 @@ func Find(text string) []string {
 	return names
 }
 
-// Values are what placeholders stand for; one without a value is left as it is.
+// Values are what placeholders stand for; one without a value
+// stays, without the spaces in its braces, for whoever knows it.
 type Values map[string]string
 
 // Render fills the placeholders of a text in one pass: a value that holds
@@ -49,10 +50,11 @@ func Render(text string, values Values) string {
 		if m[0] == '\\' {
 			return m[1:]
 		}
-		if v, ok := values[strings.TrimSpace(m[2:len(m)-2])]; ok {
+		name := strings.TrimSpace(m[2 : len(m)-2])
+		if v, ok := values[name]; ok {
 			return v
 		}
-		return m
+		return "{{" + name + "}}"
 	})
 }
 

@@ -1,0 +1,227 @@
+// Package config reads the broker's configuration: one strict YAML file, with
+// the same errors as a job spec. config.example.yaml documents every key.
+//
+// [Parse] returns a configuration that is whole and valid: defaults are filled
+// in and names that refer to each other exist. Secrets stand in it by reference
+// and are read by whoever uses them. What only an adapter can know (the settings
+// of an account) is handed on as it is.
+package config
+
+import (
+	"encoding/json"
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/money"
+	"gpubroker/internal/quantity"
+	"gpubroker/internal/secret"
+	"gpubroker/internal/window"
+	"gpubroker/internal/yamlfile"
+)
+
+// Errors are all faults of a configuration.
+type Errors = yamlfile.Errors
+
+// Config is the broker's configuration.
+type Config struct {
+	Owner     string         `json:"owner" doc:"name of this broker; every machine that it rents bears it"`
+	DataDir   string         `json:"data_dir" doc:"folder for keys, certificates and, by default, the store"`
+	Listen    string         `json:"listen" doc:"address of API, page and agents"`
+	PublicURL string         `json:"public_url" doc:"URL under which rented machines reach the broker"`
+	TLS       *TLS           `json:"tls" doc:"certificate; needed on any address but the own machine's"`
+	Insecure  bool           `json:"insecure" doc:"serve other machines without TLS; everybody on the way can read and command"`
+	Store     Database       `json:"store" doc:"sqlite:PATH, or postgres://user@host/database"`
+	StorePass secret.Ref     `json:"store_password" doc:"password of the database"`
+	Objects   Objects        `json:"objects" doc:"where checkpoints, working directories and logs are kept"`
+	Currency  money.Currency `json:"currency" doc:"the ledger's only currency"`
+	Providers []Provider     `json:"providers" doc:"accounts at clouds and marketplaces"`
+	Projects  []Project      `json:"projects" doc:"who machines are rented for"`
+	Queues    []Queue        `json:"queues" doc:"named defaults and limits that jobs are submitted to"`
+	Budgets   []Budget       `json:"budgets" doc:"caps on money; all that match hold together"`
+	Leases    Leases         `json:"leases" doc:"how long machines may live without a word from the broker"`
+	Limits    Limits         `json:"limits" doc:"bounds that protect accounts and the broker"`
+	Intervals Intervals      `json:"intervals" doc:"how often the broker looks"`
+	Log       Log            `json:"log" doc:"the broker's own log"`
+}
+
+// RefusedKeys explains keys that people know from elsewhere.
+func (Config) RefusedKeys() map[string]string {
+	return map[string]string{
+		"database":  "write store",
+		"bind":      "write listen",
+		"port":      "the port stands in listen: \"127.0.0.1:7743\"",
+		"clouds":    "write providers",
+		"token":     "tokens are made with gpubroker token, not configured",
+		"passwords": "secrets are references (env:NAME, file:/path) where they are used",
+	}
+}
+
+// TLS is the broker's certificate. Without Cert and Key the broker makes its
+// own authority, which machines are given when they are launched.
+type TLS struct {
+	Cert  string   `json:"cert" doc:"certificate file (PEM); without it the broker's own authority signs one"`
+	Key   string   `json:"key" doc:"its key file (PEM)"`
+	Names []string `json:"names" single:"true" doc:"further names and addresses for the broker's own certificate"`
+}
+
+// Objects is where files are kept: a folder, or a bucket of an S3 store.
+type Objects struct {
+	URL       string     `json:"url" doc:"a folder, or s3://bucket/prefix"`
+	Endpoint  string     `json:"endpoint" doc:"URL of an S3 store that is not AWS"`
+	Region    string     `json:"region" doc:"region of the bucket"`
+	PathStyle bool       `json:"path_style" doc:"address buckets by path, as most stores other than AWS want"`
+	AccessKey secret.Ref `json:"access_key" doc:"without it the standard credential chain is used"`
+	SecretKey secret.Ref `json:"secret_key" doc:"goes with access_key"`
+}
+
+// Provider is a named account.
+type Provider struct {
+	Name          string   `json:"name" required:"true" doc:"what people call it"`
+	Type          string   `json:"type" required:"true" doc:"kind of provider: simcloud, hosts, …"`
+	Projects      []string `json:"projects" single:"true" doc:"only these projects may use it; default: all"`
+	AllowGuestEnd bool     `json:"allow_guest_end" doc:"use it although nothing at the provider ends a machine that the broker has lost"`
+	MaxMachines   int      `json:"max_machines" min:"0" max:"100000" doc:"most machines at once; default: the account's quota"`
+	Settings      Settings `json:"settings" doc:"what the provider's type asks for"`
+}
+
+// Settings is an account's own part, as JSON. The adapter reads and checks it.
+type Settings struct{ JSON json.RawMessage }
+
+// Project is who machines are rented for.
+type Project struct {
+	Name       string            `json:"name" required:"true" doc:"what jobs name in project:"`
+	Team       string            `json:"team" doc:"team whose budgets pay too"`
+	Lease      quantity.Duration `json:"lease" doc:"length of its leases; default: leases.length"`
+	MaxRunning int               `json:"max_running" min:"0" max:"1000000" doc:"most tasks at once; default: limits.running_per_project"`
+}
+
+// Queue is a named set of defaults and limits.
+type Queue struct {
+	Name        string           `json:"name" required:"true" doc:"what jobs name in queue:"`
+	Window      *window.Window   `json:"window" doc:"hours in which its tasks run"`
+	Deadline    *window.Deadline `json:"deadline" doc:"deadline of jobs that name none"`
+	Priority    *int             `json:"priority" min:"0" max:"100" doc:"priority of jobs that name none; default 50"`
+	Parallelism int              `json:"parallelism" min:"0" max:"1000000" doc:"most tasks of the queue at once; default: no limit"`
+	Kinds       []string         `json:"kinds" single:"true" enum:"spot,on-demand" doc:"kinds of machines that its tasks may run on; default: both"`
+	Projects    []string         `json:"projects" single:"true" doc:"only these projects may submit; default: all"`
+}
+
+// Budget is a cap on money.
+type Budget struct {
+	Name     string         `json:"name" required:"true" doc:"what reasons and reports call it"`
+	Scope    budget.Scope   `json:"scope" enum:"org,team,project,job" doc:"what it covers"`
+	Match    string         `json:"match" doc:"which team, project or job"`
+	Cap      quantity.Money `json:"cap" required:"true" doc:"most that may be spent and reserved in a period"`
+	Period   budget.Length  `json:"period" enum:"day,week,month,total" doc:"after which it starts anew"`
+	Anchor   int            `json:"anchor" min:"0" max:"31" doc:"first day of the week (1 Monday to 7 Sunday) or of the month (1 to 31)"`
+	Timezone window.Zone    `json:"timezone" doc:"where days begin"`
+	Guard    budget.Guard   `json:"guard" enum:"normal,strict" doc:"strict: only machines that the provider ends by itself, reserved up to that end"`
+}
+
+// Leases is how long machines may live without a word from the broker.
+type Leases struct {
+	Length quantity.Duration `json:"length" doc:"money is reserved, and a machine lives, for so long at a time"`
+	Idle   quantity.Duration `json:"idle" doc:"a machine without work is kept for so long, or to the end of a paid hour"`
+}
+
+// Limits protect accounts and the broker.
+type Limits struct {
+	RunningPerProject int           `json:"running_per_project" min:"1" max:"1000000" doc:"most tasks of a project at once"`
+	Machines          int           `json:"machines" min:"1" max:"1000000" doc:"most machines at once, over all providers"`
+	Launches          int           `json:"launches" min:"1" max:"1000" doc:"most launches under way at one provider"`
+	Workdir           quantity.Size `json:"workdir" doc:"largest working directory that may be uploaded"`
+}
+
+// Intervals say how often the broker looks.
+type Intervals struct {
+	Offers  quantity.Duration `json:"offers" doc:"between two looks at offers and prices"`
+	Observe quantity.Duration `json:"observe" doc:"between two looks at machines that are starting or ending"`
+	Sweep   quantity.Duration `json:"sweep" doc:"between two searches for machines that nobody knows"`
+}
+
+// Log is the broker's own log.
+type Log struct {
+	Level  string `json:"level" enum:"debug,info,warn,error" doc:"least that is written"`
+	Format string `json:"format" enum:"text,json" doc:"form of a line"`
+}
+
+// Default is the configuration of an empty file.
+func Default() *Config {
+	c := &Config{}
+	c.fill()
+	return c
+}
+
+func (c *Config) fill() {
+	fill(&c.Owner, "gpubroker")
+	fill(&c.DataDir, "gpubroker-data")
+	fill(&c.Listen, "127.0.0.1:7743")
+	fill(&c.Currency, money.USD)
+	fill(&c.Leases.Length, minutes(20))
+	fill(&c.Leases.Idle, minutes(2))
+	fill(&c.Limits.RunningPerProject, 100_000)
+	fill(&c.Limits.Machines, 10_000)
+	fill(&c.Limits.Launches, 8)
+	fill(&c.Limits.Workdir, quantity.Size(1<<30))
+	fill(&c.Intervals.Offers, minutes(1))
+	fill(&c.Intervals.Observe, quantity.Duration(10*time.Second))
+	fill(&c.Intervals.Sweep, minutes(5))
+	fill(&c.Log.Level, "info")
+	fill(&c.Log.Format, "text")
+	for i := range c.Queues {
+		if c.Queues[i].Priority == nil {
+			c.Queues[i].Priority = new(50)
+		}
+		if len(c.Queues[i].Kinds) == 0 {
+			c.Queues[i].Kinds = []string{"spot", "on-demand"}
+		}
+	}
+	for i := range c.Projects {
+		fill(&c.Projects[i].Lease, c.Leases.Length)
+		fill(&c.Projects[i].MaxRunning, c.Limits.RunningPerProject)
+	}
+	for i := range c.Budgets {
+		b := &c.Budgets[i]
+		fill(&b.Scope, budget.Org)
+		fill(&b.Period, budget.Total)
+		fill(&b.Guard, budget.Normal)
+	}
+}
+
+func minutes(n int) quantity.Duration { return quantity.Duration(time.Duration(n) * time.Minute) }
+
+func fill[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// Rule returns the budget as the ledger keeps it.
+func (b Budget) Rule() budget.Budget {
+	return budget.Budget{
+		Name: b.Name, Scope: b.Scope, Match: b.Match, Capped: true, Cap: b.Cap.Amount, Guard: b.Guard,
+		Period: budget.Rule{Length: b.Period, Anchor: b.Anchor, Zone: b.Timezone.String()},
+	}
+}
+
+// Project returns the project of a name. One that the configuration does not
+// list exists only while it lists none, with the defaults.
+func (c *Config) Project(name string) (Project, bool) {
+	for _, p := range c.Projects {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Project{Name: name, Lease: c.Leases.Length, MaxRunning: c.Limits.RunningPerProject}, len(c.Projects) == 0
+}
+
+// Queue returns the queue of a name; "" is one without window and limits.
+func (c *Config) Queue(name string) (Queue, bool) {
+	for _, q := range c.Queues {
+		if q.Name == name {
+			return q, true
+		}
+	}
+	return Queue{Priority: new(50), Kinds: []string{"spot", "on-demand"}}, name == ""
+}
