@@ -21,16 +21,23 @@ type Instance struct {
 	// "" when the project pays.
 	Payer string `json:"payer,omitzero"`
 
-	Provider string  `json:"provider"`
-	Region   string  `json:"region,omitzero"`
-	Zone     string  `json:"zone,omitzero"`
-	Type     string  `json:"type"`
-	Kind     string  `json:"kind"` // spot, on-demand
-	GPU      string  `json:"gpu,omitzero"`
-	GPUs     float64 `json:"gpus"`
-	Slots    int     `json:"slots"` // tasks it can run at once
-	CloudID  string  `json:"cloud_id,omitzero"`
-	Address  string  `json:"address,omitzero"`
+	Provider  string  `json:"provider"`
+	Region    string  `json:"region,omitzero"`
+	Zone      string  `json:"zone,omitzero"`
+	Type      string  `json:"type"`
+	Kind      string  `json:"kind"` // spot, on-demand
+	GPU       string  `json:"gpu,omitzero"`
+	GPUs      float64 `json:"gpus"`
+	GPUName   string  `json:"gpu_name,omitzero"`
+	GPUMemory int64   `json:"gpu_memory,omitzero"` // bytes per GPU; 0 unknown, as below
+	VCPU      float64 `json:"vcpu,omitzero"`
+	Memory    int64   `json:"memory,omitzero"`
+	Disk      int64   `json:"disk,omitzero"`
+	Arch      string  `json:"arch,omitzero"`
+	Slots     int     `json:"slots"`             // tasks it can run at once
+	SlotKey   string  `json:"slot_key,omitzero"` // the needs that its slots are cut for
+	CloudID   string  `json:"cloud_id,omitzero"`
+	Address   string  `json:"address,omitzero"`
 
 	Price    money.Rate    `json:"price"`              // at the decision
 	Bound    money.Rate    `json:"bound"`              // the price that its reservations assume, for life
@@ -51,8 +58,8 @@ type Instance struct {
 	End   time.Time `json:"end,omitzero"`
 	Boot  time.Time `json:"boot"` // the agent must have called in by then
 
-	// Looked means that a launch had an unknown outcome: no other call before
-	// the provider's list was read past its lag.
+	// Unknown is when a launch was found to have an unknown outcome: the provider's
+	// list, read past its lag, decides.
 	Unknown   time.Time `json:"unknown,omitzero"`
 	Missing   time.Time `json:"missing,omitzero"`    // since when the provider's list has lacked it
 	DeleteErr string    `json:"delete_err,omitzero"` // last refusal: it may still be billing

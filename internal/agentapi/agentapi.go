@@ -266,9 +266,12 @@ type Task struct {
 	Env     map[string]string `json:"env,omitzero"`
 	Secrets map[string]string `json:"secrets,omitzero"` // never logged, never on disk
 	Input   string            `json:"input,omitzero"`   // the task's input as the job lists it
-	Fetch   []Fetch           `json:"fetch,omitzero"`
-	Workdir *Fetch            `json:"workdir,omitzero"` // a tar.gz, unpacked into the workspace
-	Output  *OutputSpec       `json:"output,omitzero"`
+	// InputPath is where the input is fetched to, relative to the workspace; "" when
+	// the input is a plain value.
+	InputPath string      `json:"input_path,omitzero"`
+	Fetch     []Fetch     `json:"fetch,omitzero"`
+	Workdir   *Fetch      `json:"workdir,omitzero"` // a tar.gz, unpacked into the workspace
+	Output    *OutputSpec `json:"output,omitzero"`
 
 	Checkpoint  *CheckpointSpec `json:"checkpoint,omitzero"`
 	ProgressLog string          `json:"progress_log,omitzero"` // regular expression with one group

@@ -186,6 +186,14 @@ func (s *State) Health() error {
 	return s.failed
 }
 
+// Probe writes a mark to the store, to find out whether it can be written again.
+func (s *State) Probe(ctx context.Context) error {
+	return s.Do(ctx, func(tx *Tx) error {
+		tx.PutSetting(&queue.Setting{Key: "probe", Value: []byte(`"` + tx.Now.Format(time.RFC3339) + `"`)})
+		return nil
+	})
+}
+
 // Store returns the store, for history that memory does not hold.
 func (s *State) Store() queue.Store { return s.store }
 
@@ -249,4 +257,19 @@ func (s *State) Events(after int64) []*queue.Event {
 		}
 	}
 	return nil
+}
+
+// Wake wakes those who watch one key.
+func (s *State) Wake(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wake(key)
+}
+
+// Poke wakes those who watch for any change, as after something that is not
+// stored has changed.
+func (s *State) Poke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wake("")
 }

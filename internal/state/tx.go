@@ -91,11 +91,12 @@ type Tx struct {
 type sequences struct{ event, entry int64 }
 
 // NewID draws an id: prefix, a time part that sorts, and 60 random bits.
-func (tx *Tx) NewID(prefix string) string { return newID(prefix, tx.Now) }
+func (tx *Tx) NewID(prefix string) string { return NewID(prefix, tx.Now) }
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-func newID(prefix string, now time.Time) string {
+// NewID draws an id, see [Tx.NewID].
+func NewID(prefix string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(prefix)
 	ms := now.UnixMilli()
@@ -341,6 +342,9 @@ func (tx *Tx) AddInstance(r *queue.Instance) *queue.Instance {
 	tx.own.instances[r.ID] = r
 	return r
 }
+
+// DropInstance takes back a record that this transaction added.
+func (tx *Tx) DropInstance(id string) { delete(tx.own.instances, id) }
 
 // AddCheckpoint stages a new checkpoint.
 func (tx *Tx) AddCheckpoint(r *queue.Checkpoint) {

@@ -1,0 +1,141 @@
+package market
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpubroker/internal/money"
+	"gpubroker/providers"
+)
+
+// Skipped says why a row of an offers file is not used.
+type Skipped struct {
+	Line int    `json:"line"`
+	Why  string `json:"why"`
+}
+
+// ReadFile reads an offers file, gzipped when its name ends in .gz.
+func ReadFile(name string) ([]providers.Offer, []Skipped, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading offers: %w", err)
+	}
+	defer f.Close()
+	var r io.Reader = f
+	if strings.HasSuffix(name, ".gz") {
+		if r, err = gzip.NewReader(f); err != nil {
+			return nil, nil, fmt.Errorf("reading offers from %s: %w", name, err)
+		}
+	}
+	offers, skipped, err := ReadCSV(r)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return offers, skipped, err
+}
+
+var columns = []string{
+	"provider", "instance_type", "gpu", "gpu_raw", "gpu_count", "gpu_mem_gb_each", "vcpu", "mem_gib",
+	"region", "zone", "price_ondemand_usd_h", "price_spot_usd_h", "catalog_date", "source",
+}
+
+// ReadCSV reads offers as a table with a header row: prices in USD per hour for
+// the whole machine, memory of each GPU in GB and of the host in GiB. A row gives
+// an offer for each price that it has; an empty cell is unknown. A row that
+// cannot be used is returned as skipped, a file that is no such table is an error.
+func ReadCSV(r io.Reader) ([]providers.Offer, []Skipped, error) {
+	in := csv.NewReader(r)
+	header, err := in.Read()
+	if err != nil {
+		return nil, nil, fmt.Errorf("line 1: no header row: %w", err)
+	}
+	at := map[string]int{}
+	for i, name := range header {
+		at[strings.TrimSpace(name)] = i
+	}
+	for _, name := range columns {
+		if _, ok := at[name]; !ok {
+			return nil, nil, fmt.Errorf("line 1: column %s is missing; wanted %s", name, strings.Join(columns, ", "))
+		}
+	}
+	var out []providers.Offer
+	var skipped []Skipped
+	for {
+		record, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return out, skipped, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		line, _ := in.FieldPos(0)
+		offers, why := parseRow(func(name string) string { return strings.TrimSpace(record[at[name]]) })
+		if why != "" {
+			skipped = append(skipped, Skipped{line, why})
+		}
+		out = append(out, offers...)
+	}
+}
+
+func parseRow(cell func(string) string) ([]providers.Offer, string) {
+	var bad string
+	number := func(name string) float64 {
+		s := cell(name)
+		if s == "" {
+			return 0
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || f < 0 {
+			bad = fmt.Sprintf("%s is %q, no number", name, s)
+		}
+		return f
+	}
+	seen, err := time.Parse(time.DateOnly, cell("catalog_date"))
+	if err != nil {
+		return nil, fmt.Sprintf("catalog_date is %q, no date", cell("catalog_date"))
+	}
+	base := providers.Offer{
+		Market: providers.Market{Provider: cell("provider"), Region: cell("region"), Zone: cell("zone"), Type: cell("instance_type")},
+		Shape: providers.Shape{
+			GPU: cell("gpu"), GPUName: cell("gpu_raw"), GPUs: number("gpu_count"),
+			GPUMemory: int64(number("gpu_mem_gb_each") * 1e9), VCPU: number("vcpu"), Memory: int64(number("mem_gib") * (1 << 30)),
+		},
+		Currency: money.USD, Seen: seen, Source: cell("source"),
+	}
+	switch {
+	case bad != "":
+		return nil, bad
+	case base.Provider == "":
+		return nil, "no provider"
+	case base.Type == "":
+		base.Type = strings.ToLower(strings.ReplaceAll(base.GPUName, " ", "-"))
+	}
+	if base.GPUs == 0 && base.GPU != "" {
+		return nil, "the number of GPUs is not known"
+	}
+	var out []providers.Offer
+	for column, kind := range map[string]providers.Kind{"price_ondemand_usd_h": providers.OnDemand, "price_spot_usd_h": providers.Spot} {
+		text := cell(column)
+		if text == "" {
+			continue
+		}
+		price, err := money.RateOf(text)
+		if err != nil || price <= 0 {
+			return nil, fmt.Sprintf("%s is %q, no price", column, text)
+		}
+		o := base
+		o.Kind, o.Price = kind, price
+		out = append(out, o)
+	}
+	if len(out) == 0 {
+		return nil, "no price"
+	}
+	return out, ""
+}
