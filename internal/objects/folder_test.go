@@ -197,3 +197,41 @@ func TestClean(t *testing.T) {
 		t.Error("an old file was left")
 	}
 }
+
+func TestOpenFolder(t *testing.T) {
+	fs, _ := openFolder(t, t.TempDir())
+	stores := &objects.Stores{Folders: fs}
+	root := t.TempDir()
+	a, err := stores.Open(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := stores.Open(t.Context(), "file://"+root+"/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a != b {
+		t.Error("one folder, two stores: conditions would not hold")
+	}
+	for _, bad := range []string{"", "file://host/x", "file:///x?y=z", "gs://x"} {
+		if _, err := stores.Open(t.Context(), bad); err == nil {
+			t.Errorf("%q was opened", bad)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for _, c := range [][3]string{
+		{"s3://b/done/x.mp4?region=r", "s3://b?region=r", "done/x.mp4"},
+		{"s3://b/done/", "s3://b", "done/"},
+		{"/out/x.mp4", "/out", "x.mp4"},
+		{"file:///out/run/", "/out/run", ""},
+		{"x.mp4", ".", "x.mp4"},
+		{"/x", "/", "x"},
+	} {
+		store, key, err := objects.Split(c[0])
+		if err != nil || store != c[1] || key != c[2] {
+			t.Errorf("%s: %q, %q, %v", c[0], store, key, err)
+		}
+	}
+}
