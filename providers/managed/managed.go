@@ -72,7 +72,7 @@ func Timeouts() map[string]time.Duration {
 // itself a [providers.Provider] and safe for concurrent use.
 //
 // The fields are the optional abilities, resolved once: nil where the adapter
-// has none.
+// has none. MoveEnd is nil also where the account's ends are not rolling.
 type Provider struct {
 	Interruptions func(ctx context.Context) (<-chan providers.Notice, error)
 	MoveEnd       func(ctx context.Context, ref providers.Ref, end time.Time) error
@@ -130,7 +130,7 @@ func (p *Provider) resolve() {
 			return call(ctx, p, invocation{op: OpInterruptions}, a.Interruptions)
 		}
 	}
-	if a, ok := Find[providers.EndMover](p.inner); ok {
+	if a, ok := Find[providers.EndMover](p.inner); ok && p.Capabilities().SelfEnd == providers.EndRolling {
 		p.MoveEnd = func(ctx context.Context, ref providers.Ref, end time.Time) error {
 			_, err := call(ctx, p, invocation{op: OpMoveEnd, target: refName(ref)}, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, a.MoveEnd(ctx, ref, end)

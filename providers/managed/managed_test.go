@@ -569,7 +569,11 @@ func TestAbilitiesAreFoundThroughWrappers(t *testing.T) {
 		t.Error("an adapter without abilities has some")
 	}
 	moved := 0
-	p := managed.New(wrapper{wrapper{mover{&script{}, &moved}}}, managed.Options{})
+	if managed.New(mover{&script{}, &moved}, managed.Options{}).MoveEnd != nil {
+		t.Error("the end can be moved though the provider keeps none")
+	}
+	rolling := &script{caps: providers.Capabilities{SelfEnd: providers.EndRolling}}
+	p := managed.New(wrapper{wrapper{mover{rolling, &moved}}}, managed.Options{})
 	if p.MoveEnd == nil {
 		t.Fatal("the ability was not found")
 	}

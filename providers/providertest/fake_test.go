@@ -169,8 +169,8 @@ func (a adapter) Capabilities() providers.Capabilities {
 		LaunchToken: true, ListLag: fakeLag, SelfEnd: providers.EndRolling, EndAction: providers.EndPoweroff,
 		StopTime: fakeStop, BootTime: fakeBoot,
 	}
-	if a.c.defect == "cannot move" {
-		c.SelfEnd = providers.EndGuest
+	if a.c.defect == "notice from nowhere" {
+		c.NoticeSource = providers.NoticeNone
 	}
 	return c
 }

@@ -366,8 +366,11 @@ func (s *subject) look(op string, i providers.Instance) {
 			s.t.Errorf("%s: machine %s has a time in %v, not UTC", op, i.Ref.ID, at.Location())
 		}
 	}
-	if i.Live() && (i.Cause != providers.CauseUnknown || !i.Ended.IsZero()) {
-		s.t.Errorf("%s: machine %s is %s and has ended at %v by %q", op, i.Ref.ID, i.State, i.Ended, i.Cause)
+	if i.Live() && !i.Ended.IsZero() {
+		s.t.Errorf("%s: machine %s is %s and ended at %v", op, i.Ref.ID, i.State, i.Ended)
+	}
+	if i.State != providers.Stopping && i.Live() && i.Cause != providers.CauseUnknown {
+		s.t.Errorf("%s: machine %s is %s and ended by %q", op, i.Ref.ID, i.State, i.Cause)
 	}
 	if i.Price < 0 {
 		s.t.Errorf("%s: machine %s has the price %s", op, i.Ref.ID, i.Price)

@@ -35,7 +35,7 @@ func TestEveryDefectIsFound(t *testing.T) {
 		"goroutine":               {"offers", "list-empty"},
 		"retries":                 {"offers-error", "list-error", "describe-error", "launch-unavailable-before", "terminate-refused"},
 		"sure of nothing":         {"launch-after-timeout", "launch-unavailable-after"},
-		"cannot move":             {"capabilities"},
+		"notice from nowhere":     {"capabilities"},
 		"scope":                   {"offers-scope"},
 		"free offer":              {"offers"},
 		"twice":                   {"offers"},

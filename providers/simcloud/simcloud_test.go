@@ -36,7 +36,7 @@ func inCloud(t *testing.T, cfg cloud.Config, f func(t *testing.T, w *cloud.World
 	})
 }
 
-func adapter(t *testing.T, w *cloud.World, token string) *simcloud.Adapter {
+func adapter(t testing.TB, w *cloud.World, token string) *simcloud.Adapter {
 	t.Helper()
 	s := simcloud.SettingsFor(cloud.InProcessURL, w.Config().Capabilities())
 	a, err := simcloud.New("sim", s, simcloud.Access{Token: token, Owner: "broker", Client: cloud.InProcess(w)})
