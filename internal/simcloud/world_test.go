@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,8 +338,8 @@ func TestSelfEnd(t *testing.T) {
 		t.Run(string(test.mode+"/")+string(test.action), func(t *testing.T) {
 			cfg := small()
 			cfg.SelfEnd, cfg.EndAction = test.mode, test.action
-			var off func()
-			runner := &Null{Boot: func(_ context.Context, g Guest) { off = g.PowerOff }}
+			var off atomic.Pointer[func()]
+			runner := &Null{Boot: func(_ context.Context, g Guest) { off.Store(&g.PowerOff) }}
 			inWorld(t, cfg, runner, func(t *testing.T, w *World) {
 				begin := time.Now()
 				m := launch(t, w, "req", spotA, func(l *simapi.Launch) { l.EndAt = begin.Add(time.Minute) })
@@ -364,7 +365,7 @@ func TestSelfEnd(t *testing.T) {
 
 				n := launch(t, w, "other", spotB)
 				time.Sleep(2 * time.Second)
-				off()
+				(*off.Load())()
 				if got := describe(t, w, n.ID); got.State != test.off {
 					t.Errorf("after poweroff: %s, want %s", got.State, test.off)
 				}
