@@ -88,6 +88,12 @@ func (h *handler) serve(rw http.ResponseWriter, r *http.Request, c call, effect 
 	switch f.Effect {
 	case simapi.Drop:
 		panic(http.ErrAbortHandler)
+	case simapi.Hang:
+		select {
+		case <-r.Context().Done():
+		case <-h.w.done:
+		}
+		panic(http.ErrAbortHandler)
 	case simapi.Proxy:
 		rw.Header().Set("Content-Type", "text/html")
 		rw.WriteHeader(http.StatusBadGateway)

@@ -9,78 +9,54 @@ import (
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/providers"
 	"gpubroker/providers/providertest"
+	"gpubroker/providers/simcloud"
 )
 
-// TestConformance runs the suite over the API in virtual time, against a cloud
-// that keeps the end of machines in each way, and one that is slow and lists
-// late.
 func TestConformance(t *testing.T) {
-	for name, change := range map[string]func(*cloud.Config){
+	for name, edit := range map[string]func(*cloud.Config){
 		"rolling": func(*cloud.Config) {},
 		"fixed":   func(c *cloud.Config) { c.SelfEnd = providers.EndFixed },
-		"slow": func(c *cloud.Config) {
-			c.SelfEnd = providers.EndGuest
-			c.ListLag, c.Boot, c.StopTime = simapi.Duration(time.Minute), simapi.Duration(90*time.Second), simapi.Duration(time.Minute)
-			c.Notice, c.BillsBoot = simapi.Duration(2*time.Minute), true
-			c.Billing = cloud.Billing{Unit: simapi.Duration(time.Hour)}
-		},
+		"guest":   func(c *cloud.Config) { c.SelfEnd = providers.EndGuest },
+		"hourly":  func(c *cloud.Config) { c.Billing = cloud.Billing{Unit: simapi.Duration(time.Hour)} },
+		"paged":   func(c *cloud.Config) { c.PageSize, c.ListLag, c.BillsBoot = 1, simapi.Duration(time.Minute), true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			providertest.Run(t, providertest.Harness{
-				Bubble: true,
-				New: func(t testing.TB) providertest.Account {
-					cfg := cloud.Default(1)
-					change(&cfg)
-					return account(t, cfg)
-				},
-			})
+			providertest.Run(t, providertest.Harness{Bubble: true, New: func(t testing.TB) providertest.Account {
+				cfg := cloud.Default(1)
+				edit(&cfg)
+				return account(t, cfg)
+			}})
 		})
 	}
 }
 
-// effects says how a fault of the suite is provoked, before and after the
-// call's effect.
-var effects = map[providers.Code][2]string{
-	providers.NoCapacity:    {simapi.NoCapacity},
-	providers.QuotaExceeded: {simapi.Quota},
-	providers.Unauthorized:  {simapi.Denied},
-	providers.RateLimited:   {simapi.Throttle},
-	providers.Unavailable:   {simapi.Unavailable, simapi.UnavailableAfter},
-}
-
 func account(t testing.TB, cfg cloud.Config) providertest.Account {
-	t.Helper()
 	cfg.Tokens.API = token
 	w, err := cloud.New(cfg, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
-	a := adapter(t, w, token)
+	open := func() providers.Provider {
+		s := simcloud.SettingsFor(cloud.InProcessURL, cfg.Capabilities())
+		a, err := simcloud.New("sim", s, simcloud.Access{Token: token, Owner: "broker", Client: cloud.InProcess(w)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
 	return providertest.Account{
-		Provider: a, Owner: "broker", Secrets: []string{token},
-		Reopen: func() providers.Provider { return adapter(t, w, token) },
+		Provider: open(), Owner: "broker", Secrets: []string{token}, Reopen: open,
 		Inject: func(f providertest.Fault) error {
-			fault := simapi.Fault{Op: f.Op}
-			switch pair, ok := effects[f.Code]; {
-			case f.Hang: // done at once or not at all: the answer comes in an hour
-				fault.Effect, fault.Delay = simapi.Slow, simapi.Duration(time.Hour)
-			case !ok:
-				return errors.ErrUnsupported
-			case f.After:
-				fault.Effect = pair[1]
-			default:
-				fault.Effect = pair[0]
-			}
-			if fault.Effect == "" {
+			effect, ok := effectOf(f)
+			if !ok {
 				return errors.ErrUnsupported
 			}
-			return w.AddFault(fault)
+			return w.AddFault(simapi.Fault{Op: f.Op, Effect: effect, Delay: simapi.Duration(24 * time.Hour), RetryAfter: simapi.Duration(7 * time.Second)})
 		},
 		Outsider: func() error {
 			_, err := w.Launch(simapi.Launch{
-				Place:   simapi.Place{Region: "sim-east", Zone: "sim-east-a", Type: "l4x1", Kind: providers.Spot},
-				Request: "theirs", Tags: map[string]string{"owner": "somebody"},
+				Place: w.Offers("", 0)[0].Place, Request: "outsider", Tags: map[string]string{"gpubroker-owner": "somebody-else"},
 			})
 			return err
 		},
@@ -89,4 +65,23 @@ func account(t testing.TB, cfg cloud.Config) providertest.Account {
 			return err
 		},
 	}
+}
+
+func effectOf(f providertest.Fault) (string, bool) {
+	switch {
+	case f.Hang && f.After:
+		return simapi.Slow, true
+	case f.Hang:
+		return simapi.Hang, true
+	case f.After && f.Code == providers.Unavailable:
+		return simapi.UnavailableAfter, true
+	case f.After:
+		return "", false
+	}
+	effect, ok := map[providers.Code]string{
+		providers.NoCapacity: simapi.NoCapacity, providers.QuotaExceeded: simapi.Quota, providers.PriceTooLow: simapi.PriceTooLow,
+		providers.RateLimited: simapi.Throttle, providers.Unauthorized: simapi.Denied, providers.NoFunds: simapi.NoFunds,
+		providers.InvalidRequest: simapi.Invalid, providers.Unavailable: simapi.Unavailable, providers.NotFound: simapi.NotFound,
+	}[f.Code]
+	return effect, ok
 }

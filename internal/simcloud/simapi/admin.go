@@ -41,6 +41,7 @@ const (
 	Proxy       = "proxy"       // 502 with a page of HTML, nothing was done
 	ErrorIn200  = "error_in_200"
 	Drop        = "drop"      // the connection ends, nothing was done
+	Hang        = "hang"      // no answer until the caller leaves, nothing is done
 	Refuse      = "refuse"    // the provider will not do it now
 	NotFound    = "not_found" // a machine younger than Delay is denied (any age when 0)
 	// After the call's effect.
@@ -61,7 +62,7 @@ const (
 func Effects() []string {
 	return []string{
 		NoCapacity, Quota, PriceTooLow, Throttle, Denied, NoFunds, Invalid, Unavailable, Internal, Proxy,
-		ErrorIn200, Drop, Refuse, NotFound, UnavailableAfter, InternalAfter, DropAfter, Truncate, Slow,
+		ErrorIn200, Drop, Hang, Refuse, NotFound, UnavailableAfter, InternalAfter, DropAfter, Truncate, Slow,
 		Late, Stale, Dud, Lose, Short,
 	}
 }
