@@ -159,7 +159,7 @@ type Found struct {
 // uploaded a save whose commit was lost. Saves that are not complete are left out
 // and returned as flaws.
 func Adopt(ctx context.Context, s objects.Store, task queue.TaskID, attempt string, after int64) ([]Found, []*Flaw, error) {
-	prefix, err := attemptPrefix(task, attempt)
+	prefix, err := AttemptPrefix(task, attempt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -277,28 +277,20 @@ func Sweep(ctx context.Context, s objects.Store, sw Sweeping) (Swept, error) {
 	)
 	// Manifests go first, so that a sweep cut short leaves parts without a manifest
 	// and not a manifest without its parts.
-	slices.SortStableFunc(old, func(a, b objects.Info) int {
-		return -cmp.Compare(btoi(strings.HasSuffix(a.Key, "/manifest")), btoi(strings.HasSuffix(b.Key, "/manifest")))
-	})
-	for _, i := range old {
-		if used[i.Key] {
-			continue
+	for _, manifests := range []bool{true, false} {
+		for _, i := range old {
+			if used[i.Key] || strings.HasSuffix(i.Key, "/manifest") != manifests {
+				continue
+			}
+			if err := s.Delete(ctx, i.Key); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done.Objects++
+			done.Bytes += i.Bytes
 		}
-		if err := s.Delete(ctx, i.Key); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		done.Objects++
-		done.Bytes += i.Bytes
 	}
 	return done, errors.Join(errs...)
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // savePath reads "attempt/number/part" or "attempt/number/manifest".

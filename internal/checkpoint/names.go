@@ -113,8 +113,8 @@ func TaskPrefix(task queue.TaskID) (string, error) {
 	return task.Job + "/" + strconv.Itoa(task.Index) + "/", nil
 }
 
-// attemptPrefix is what all keys that an attempt writes begin with.
-func attemptPrefix(task queue.TaskID, attempt string) (string, error) {
+// AttemptPrefix is what all keys that an attempt writes begin with.
+func AttemptPrefix(task queue.TaskID, attempt string) (string, error) {
 	p, err := TaskPrefix(task)
 	if err := cmp.Or(err, checkID(attempt)); err != nil {
 		return "", err
@@ -124,7 +124,7 @@ func attemptPrefix(task queue.TaskID, attempt string) (string, error) {
 
 // ManifestKey is where the manifest of a save lies.
 func ManifestKey(task queue.TaskID, attempt string, number int64) (string, error) {
-	p, err := attemptPrefix(task, attempt)
+	p, err := AttemptPrefix(task, attempt)
 	if err != nil {
 		return "", err
 	}
@@ -136,7 +136,7 @@ func ManifestKey(task queue.TaskID, attempt string, number int64) (string, error
 
 // LogKey is where piece number (from 1) of an attempt's log lies.
 func LogKey(task queue.TaskID, attempt string, number int64) (string, error) {
-	p, err := attemptPrefix(task, attempt)
+	p, err := AttemptPrefix(task, attempt)
 	if err != nil {
 		return "", err
 	}
@@ -238,7 +238,7 @@ type outside struct{ what string }
 func (o *outside) Error() string { return o.what }
 
 func (g *Grants) sign(ctx context.Context, scope Scope, n Name) (string, error) {
-	own, err := attemptPrefix(scope.Task, scope.Attempt)
+	own, err := AttemptPrefix(scope.Task, scope.Attempt)
 	if err != nil {
 		return "", &outside{err.Error()}
 	}
