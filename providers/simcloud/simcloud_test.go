@@ -318,7 +318,9 @@ func TestInterruptions(t *testing.T) {
 		if _, ok := <-second; ok {
 			t.Error("the stream went on after its context")
 		}
-		// The stream ends when the cloud fails.
+		// The stream ends when the cloud fails. The call that the second one left
+		// behind must not meet the fault in its place.
+		synctest.Wait()
 		addFault(t, w, simapi.Fault{Op: "events", Effect: simapi.Drop})
 		if _, ok := <-notices; ok {
 			t.Error("a notice out of nothing")
