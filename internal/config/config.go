@@ -38,6 +38,7 @@ type Config struct {
 	Projects  []Project      `json:"projects" doc:"who machines are rented for"`
 	Queues    []Queue        `json:"queues" doc:"named defaults and limits that jobs are submitted to"`
 	Budgets   []Budget       `json:"budgets" doc:"caps on money; all that match hold together"`
+	Secrets   []secret.Ref   `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
 	Leases    Leases         `json:"leases" doc:"how long machines may live without a word from the broker"`
 	Limits    Limits         `json:"limits" doc:"bounds that protect accounts and the broker"`
 	Intervals Intervals      `json:"intervals" doc:"how often the broker looks"`

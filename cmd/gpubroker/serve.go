@@ -1,0 +1,543 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"gpubroker/internal/api"
+	"gpubroker/internal/certs"
+	"gpubroker/internal/cli"
+	"gpubroker/internal/config"
+	"gpubroker/internal/control"
+	"gpubroker/internal/market"
+	"gpubroker/internal/objects"
+	"gpubroker/internal/objects/s3"
+	"gpubroker/internal/secret"
+	"gpubroker/internal/state"
+	"gpubroker/internal/store"
+	"gpubroker/providers"
+	"gpubroker/providers/all"
+	"gpubroker/providers/managed"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+)
+
+// leadership is how long a broker leads without renewing, and renewal how often
+// it renews.
+const (
+	leadership = 15 * time.Second
+	renewal    = 5 * time.Second
+)
+
+// serve runs a broker until ctx ends.
+func serve(ctx context.Context, o cli.ServeOptions) error {
+	cfg, err := readConfig(o.Config)
+	if err != nil {
+		return err
+	}
+	log := newLog(cfg.Log, os.Stderr)
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w; set data_dir to one that can be written", err)
+	}
+	listener, err := listen(cfg)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	public := publicURL(cfg, listener)
+	trust, tlsConfig, err := certificates(cfg, public)
+	if err != nil {
+		return err
+	}
+	st, err := openStore(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := st.Close(); err != nil {
+			log.Error("closing the store", "error", err)
+		}
+	}()
+	meta, err := st.Meta(ctx)
+	if err != nil {
+		return err
+	}
+	holder := fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()[:6])
+	epoch, err := lead(ctx, st, holder, log)
+	if err != nil {
+		return err
+	}
+	tables, err := state.Open(ctx, st)
+	if err != nil {
+		return err
+	}
+	tables.SetEpoch(epoch)
+	stores, err := openObjects(cfg, public)
+	if err != nil {
+		return err
+	}
+	defer stores.Folders.Close()
+	kept, err := stores.Open(ctx, objectsURL(cfg))
+	if err != nil {
+		return fmt.Errorf("objects: %w", err)
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	accounts, err := openAccounts(ctx, cfg, metrics, log)
+	if err != nil {
+		return err
+	}
+	agents, err := findAgents(o.Agents)
+	if err != nil {
+		return err
+	}
+	set := settings(cfg, public, trust, agents)
+	broker := control.New(set, tables, meta, accounts, market.New(), kept, &targets{stores}, log)
+	server := api.New(broker, api.Options{
+		Version: version, Objects: stores.Folders, ObjectsPath: objects.Path,
+		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}), Agents: agents.path,
+		Source: &source{stores}, MaxWorkdir: cfg.Limits.Workdir.Bytes(), Log: log,
+	})
+	srv := &http.Server{
+		Handler: server, TLSConfig: tlsConfig, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
+	g.Go(func() error { return ended(tables.Run(ctx)) })
+	if err := introduce(ctx, cfg, tables, public, trust); err != nil {
+		return err
+	}
+	g.Go(func() error { return ended(broker.Run(ctx)) })
+	g.Go(func() error { return keepLeading(ctx, st, holder, epoch, tables) })
+	g.Go(func() error {
+		if tlsConfig != nil {
+			return ended(srv.ServeTLS(listener, "", ""))
+		}
+		return ended(srv.Serve(listener))
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(stop); err != nil {
+			return srv.Close()
+		}
+		return nil
+	})
+	log.Info("broker is up", "url", public, "generation", meta.Generation, "providers", len(accounts))
+	if meta.Copied {
+		log.Warn("the store was restored or copied: nothing is launched or ended until gpubroker adopt")
+	}
+	return g.Wait()
+}
+
+func ended(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func readConfig(path string) (*config.Config, error) {
+	var types []string
+	for _, d := range all.Descriptors() {
+		types = append(types, d.Type)
+	}
+	if path == "" {
+		return config.Default(), nil
+	}
+	return config.Read(path, types)
+}
+
+func newLog(l config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+func hostname() string {
+	h, err := os.Hostname()
+	if err != nil {
+		return "broker"
+	}
+	return h
+}
+
+func listen(cfg *config.Config) (net.Listener, error) {
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; set listen to a free address", cfg.Listen, err)
+	}
+	return l, nil
+}
+
+func publicURL(cfg *config.Config, l net.Listener) string {
+	if cfg.PublicURL != "" {
+		return strings.TrimSuffix(cfg.PublicURL, "/")
+	}
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + l.Addr().String()
+}
+
+// certificates returns what machines are to trust, and the server's own
+// certificate; both are empty without TLS.
+func certificates(cfg *config.Config, public string) (string, *tls.Config, error) {
+	if cfg.TLS == nil {
+		return "", nil, nil
+	}
+	if cfg.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key)
+		if err != nil {
+			return "", nil, fmt.Errorf("tls: %w", err)
+		}
+		return "", &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
+	}
+	authority, err := certs.Open(filepath.Join(cfg.DataDir, "tls"))
+	if err != nil {
+		return "", nil, err
+	}
+	names := append([]string{"127.0.0.1", "::1", "localhost", hostname()}, cfg.TLS.Names...)
+	if u, err := url.Parse(public); err == nil {
+		names = append(names, u.Hostname())
+	}
+	pair, err := authority.Server(names)
+	if err != nil {
+		return "", nil, err
+	}
+	return string(authority.PEM), &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
+}
+
+func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (*store.Store, error) {
+	where := string(cfg.Store)
+	if where == "" {
+		where = filepath.Join(cfg.DataDir, "store.db")
+	}
+	if !cfg.StorePass.IsZero() {
+		pass, err := cfg.StorePass.Read()
+		if err != nil {
+			return nil, fmt.Errorf("store_password: %w", err)
+		}
+		u, err := url.Parse(where)
+		if err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		u.User = url.UserPassword(u.User.Username(), pass.Reveal())
+		where = u.String()
+	}
+	return store.Open(ctx, where, store.Options{Log: log})
+}
+
+// lead waits until this broker leads the store: another that has died holds the
+// leadership for a while.
+func lead(ctx context.Context, st queue.Store, holder string, log *slog.Logger) (int64, error) {
+	told := false
+	for {
+		epoch, err := st.Lead(ctx, holder, leadership)
+		if err == nil {
+			return epoch, nil
+		}
+		if !errors.Is(err, queue.ErrFenced) {
+			return 0, err
+		}
+		if !told {
+			log.Info("another broker led this store; waiting for its leadership to end", "at_most", leadership)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// keepLeading renews the leadership. One that is lost ends the broker: what it
+// would write is refused anyway.
+func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64, tables *state.State) error {
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(renewal):
+		}
+		got, err := st.Lead(ctx, holder, leadership)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, queue.ErrFenced):
+			return fmt.Errorf("another broker has taken this store over: %w", err)
+		case err != nil:
+			if time.Since(last) > leadership {
+				last = time.Now()
+				slog.Warn("the leadership could not be renewed", "error", err)
+			}
+			continue
+		}
+		last = time.Now()
+		if got != epoch {
+			// Nobody else led between: the same holder under a new epoch.
+			epoch = got
+			tables.SetEpoch(epoch)
+		}
+	}
+}
+
+func objectsURL(cfg *config.Config) string {
+	o := cfg.Objects
+	if o.URL == "" {
+		return filepath.Join(cfg.DataDir, "objects")
+	}
+	if !strings.HasPrefix(o.URL, "s3://") {
+		return o.URL
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return o.URL
+	}
+	q := u.Query()
+	for name, value := range map[string]string{"endpoint": o.Endpoint, "region": o.Region} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if o.PathStyle {
+		q.Set("path_style", "true")
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func openObjects(cfg *config.Config, public string) (*objects.Stores, error) {
+	key, err := secretFile(filepath.Join(cfg.DataDir, "objects.key"))
+	if err != nil {
+		return nil, err
+	}
+	folders, err := objects.NewFolders(public, key, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &objects.Stores{Folders: folders, Schemes: map[string]objects.Opener{"s3": s3.Open}}, nil
+}
+
+// secretFile reads a secret of 32 bytes, and draws it when it is not there.
+func secretFile(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	key = make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return nil, err
+	}
+	return key, os.WriteFile(path, key, 0o600)
+}
+
+func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Registerer, log *slog.Logger) ([]*control.Account, error) {
+	byType := map[string]providers.Descriptor{}
+	for _, d := range all.Descriptors() {
+		byType[d.Type] = d
+	}
+	metrics := managed.NewMetrics()
+	if err := reg.Register(metrics); err != nil {
+		return nil, err
+	}
+	var out []*control.Account
+	for _, p := range cfg.Providers {
+		var secrets []string
+		env := providers.Env{Log: log, Owner: cfg.Owner, Secret: func(ref string) (string, error) {
+			var r secret.Ref
+			if err := r.UnmarshalText([]byte(ref)); err != nil {
+				return "", err
+			}
+			v, err := r.Read()
+			if err == nil {
+				secrets = append(secrets, v.Reveal())
+			}
+			return v.Reveal(), err
+		}}
+		adapter, err := byType[p.Type].Open(ctx, p.Name, p.Settings.JSON, env)
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+		a := &control.Account{
+			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics}),
+			Projects: p.Projects, GuestEnd: p.AllowGuestEnd,
+		}
+		if h, ok := managed.Find[control.Hosts](adapter); ok {
+			a.Hosts = h
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// agents are the agent programs that this broker hands out, by architecture.
+type agents map[string]struct{ file, digest string }
+
+func (a agents) path(arch string) (string, bool) {
+	p, ok := a[arch]
+	return p.file, ok
+}
+
+// findAgents looks for agent programs in a folder, by default the broker's own:
+// gpubroker-agent-linux-ARCH, or gpubroker-agent for this machine's.
+func findAgents(dir string) (agents, error) {
+	if dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Dir(self)
+	}
+	out := agents{}
+	for _, arch := range []string{"amd64", "arm64"} {
+		for _, name := range []string{"gpubroker-agent-linux-" + arch, "gpubroker-agent"} {
+			if name == "gpubroker-agent" && arch != runtime.GOARCH {
+				continue
+			}
+			file := filepath.Join(dir, name)
+			sum, err := fileDigest(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("agent program: %w", err)
+			}
+			out[arch] = struct{ file, digest string }{file, sum}
+			break
+		}
+	}
+	return out, nil
+}
+
+func fileDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// settings turns the configuration into what the loops need.
+func settings(cfg *config.Config, public, trust string, found agents) control.Settings {
+	s := control.Settings{
+		Owner: cfg.Owner, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
+		AgentDigests: map[string]string{}, Secrets: map[string]bool{},
+		Plan: scheduler.Settings{
+			Lease: cfg.Leases.Length.Std(), Idle: cfg.Leases.Idle.Std(), ProjectLease: map[string]time.Duration{},
+			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), Machines: map[string]int{},
+			Stale: max(10*cfg.Intervals.Offers.Std(), 10*time.Minute),
+		},
+		Every: control.Every{
+			Offers: cfg.Intervals.Offers.Std(), Observe: cfg.Intervals.Observe.Std(), Sweep: cfg.Intervals.Sweep.Std(),
+		},
+	}
+	for arch, a := range found {
+		s.AgentDigests[arch] = a.digest
+	}
+	for _, ref := range cfg.Secrets {
+		s.Secrets[ref.String()] = true
+	}
+	for _, p := range cfg.Projects {
+		s.Teams[p.Name] = p.Team
+		s.Plan.ProjectLease[p.Name] = p.Lease.Std()
+	}
+	for _, b := range cfg.Budgets {
+		s.Budgets = append(s.Budgets, b.Rule())
+	}
+	for _, q := range cfg.Queues {
+		kinds := make([]providers.Kind, len(q.Kinds))
+		for i, k := range q.Kinds {
+			kinds[i] = providers.Kind(k)
+		}
+		s.Queues[q.Name] = control.Queue{
+			Priority: *q.Priority, Parallelism: q.Parallelism, Window: q.Window, Kinds: kinds,
+			Projects: q.Projects, Deadline: q.Deadline,
+		}
+	}
+	return s
+}
+
+// introduce makes the first admin token, and leaves what the command line needs
+// to reach this broker where only its owner can read it.
+func introduce(ctx context.Context, cfg *config.Config, tables *state.State, public, trust string) error {
+	file := filepath.Join(cfg.DataDir, "client.json")
+	var known struct {
+		URL   string `json:"url"`
+		Token string `json:"token"`
+		CA    string `json:"ca,omitempty"`
+	}
+	if text, err := os.ReadFile(file); err == nil {
+		if err := json.Unmarshal(text, &known); err != nil {
+			return fmt.Errorf("%s: %w; remove it, and it is made anew", file, err)
+		}
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(known.Token, api.TokenPrefix), "_")
+	if tables.View().Tokens.Get(id) == nil {
+		text, row := api.NewToken("owner", api.Admin, nil, time.Now().UTC(), time.Time{})
+		if err := tables.Do(ctx, func(tx *state.Tx) error { tx.PutToken(row); return nil }); err != nil {
+			return err
+		}
+		known.Token = text
+	}
+	known.URL, known.CA = public, trust
+	text, err := json.MarshalIndent(known, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := file + ".new"
+	if err := os.WriteFile(tmp, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
+}
+
+// targets opens what inputs and outputs name.
+type targets struct{ stores *objects.Stores }
+
+func (t *targets) Open(ctx context.Context, address string) (objects.Store, string, error) {
+	where, key, err := objects.Split(address)
+	if err != nil {
+		return nil, "", err
+	}
+	st, err := t.stores.Open(ctx, where)
+	return st, key, err
+}

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gpubroker/internal/control"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/scenario"
+	"gpubroker/providers"
+)
+
+type offersInput struct {
+	GPU      string `query:"gpu" doc:"a GPU's id, family or common name"`
+	Kind     string `query:"kind" enum:"spot,on-demand"`
+	Provider string `query:"provider"`
+	Region   string `query:"region"`
+}
+
+type offersOutput struct {
+	Body struct {
+		Offers []providers.Offer `json:"offers" doc:"cheapest first"`
+	}
+}
+
+// Provider is an account as the API shows it.
+type Provider struct {
+	Name         string                 `json:"name"`
+	Capabilities providers.Capabilities `json:"capabilities"`
+	Projects     []string               `json:"projects,omitempty" doc:"that may use it; absent means all"`
+	Offers       int                    `json:"offers"`
+	Seen         *time.Time             `json:"seen,omitempty" doc:"when its offers were last read whole"`
+	Error        string                 `json:"error,omitempty" doc:"of the newest try"`
+	Machines     int                    `json:"machines"`
+}
+
+type providersOutput struct {
+	Body struct {
+		Providers []Provider `json:"providers"`
+	}
+}
+
+type instancesOutput struct {
+	Body struct {
+		Instances []control.InstanceView `json:"instances"`
+	}
+}
+
+type gpusOutput struct {
+	Body struct {
+		GPUs []gpu.Fact `json:"gpus"`
+	}
+}
+
+type scenariosOutput struct {
+	Body struct {
+		Scenarios []scenario.Profile `json:"scenarios"`
+	}
+}
+
+func (s *Server) registerMarket() {
+	huma.Register(s.api, operation("list-offers", http.MethodGet, "/api/v1/offers", "List what can be rented now", View, "market"), s.listOffers)
+	huma.Register(s.api, operation("list-providers", http.MethodGet, "/api/v1/providers", "List accounts and how they are", View, "market"), s.listProviders)
+	huma.Register(s.api, operation("list-instances", http.MethodGet, "/api/v1/instances", "List machines that are not settled", View, "market"), s.listInstances)
+	huma.Register(s.api, operation("list-gpus", http.MethodGet, "/api/v1/gpus", "List GPUs and what is known of them", View, "market"),
+		func(context.Context, *struct{}) (*gpusOutput, error) {
+			out := &gpusOutput{}
+			out.Body.GPUs = gpu.Builtin().All()
+			return out, nil
+		})
+	huma.Register(s.api, operation("list-scenarios", http.MethodGet, "/api/v1/scenarios", "List kinds of work", View, "market"),
+		func(context.Context, *struct{}) (*scenariosOutput, error) {
+			out := &scenariosOutput{}
+			out.Body.Scenarios = scenario.Builtin().All()
+			return out, nil
+		})
+}
+
+func (s *Server) listOffers(_ context.Context, in *offersInput) (*offersOutput, error) {
+	var ids []string
+	if in.GPU != "" {
+		var err error
+		if ids, err = gpu.Builtin().Resolve(in.GPU); err != nil {
+			return nil, huma.Error422UnprocessableEntity(err.Error())
+		}
+	}
+	out := &offersOutput{}
+	out.Body.Offers = []providers.Offer{}
+	for _, o := range s.broker.Market().Offers() {
+		if (in.GPU == "" || slices.Contains(ids, o.GPU)) && (in.Kind == "" || string(o.Kind) == in.Kind) &&
+			(in.Provider == "" || o.Provider == in.Provider) && (in.Region == "" || o.Region == in.Region) {
+			out.Body.Offers = append(out.Body.Offers, o)
+		}
+	}
+	slices.SortStableFunc(out.Body.Offers, func(a, b providers.Offer) int {
+		return cmp.Or(cmp.Compare(a.Price, b.Price), a.Compare(b.Market))
+	})
+	return out, nil
+}
+
+func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*providersOutput, error) {
+	out := &providersOutput{}
+	out.Body.Providers = []Provider{}
+	machines := map[string]int{}
+	for i := range s.broker.State().View().Instances.All() {
+		machines[i.Provider]++
+	}
+	lists := s.broker.Market().Lists()
+	for name, a := range s.broker.Accounts() {
+		if !usable(callerOf(ctx), a.Projects) {
+			continue
+		}
+		l := lists[name]
+		p := Provider{
+			Name: name, Capabilities: a.Capabilities(), Projects: a.Projects, Offers: len(l.Offers),
+			Seen: optional(l.Seen), Machines: machines[name],
+		}
+		if l.Err != nil {
+			p.Error = l.Err.Error()
+		}
+		out.Body.Providers = append(out.Body.Providers, p)
+	}
+	slices.SortFunc(out.Body.Providers, func(a, b Provider) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// usable reports whether one of the caller's projects may use an account.
+func usable(c caller, projects []string) bool {
+	return len(projects) == 0 || slices.ContainsFunc(projects, c.may)
+}
+
+func (s *Server) listInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
+	out := &instancesOutput{}
+	out.Body.Instances = []control.InstanceView{}
+	for _, i := range s.broker.Instances() {
+		if callerOf(ctx).may(i.Project) {
+			out.Body.Instances = append(out.Body.Instances, i)
+		}
+	}
+	return out, nil
+}

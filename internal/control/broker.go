@@ -1,0 +1,297 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"gpubroker/internal/agentapi"
+	"gpubroker/internal/budget"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/market"
+	"gpubroker/internal/objects"
+	"gpubroker/internal/publish"
+	"gpubroker/internal/state"
+	"gpubroker/internal/window"
+	"gpubroker/providers"
+	"gpubroker/providers/managed"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+)
+
+// Account is a provider with what the configuration says of its use.
+type Account struct {
+	*managed.Provider
+	Projects []string // that may use it; empty means all
+	GuestEnd bool     // machines that only end themselves are accepted
+	// Hosts is set for machines that people own.
+	Hosts Hosts
+}
+
+// Hosts tells which request an owned machine is bound to. It is an ability of
+// the hosts adapter.
+type Hosts interface {
+	// Knows reports whether the account has a machine of that name.
+	Knows(host string) bool
+	// Waiting notes that the machine's agent waits for work, and returns the
+	// instance that it is to be; ok is false while there is none.
+	Waiting(host string) (instance string, ok bool)
+}
+
+// Settings are the owner's wishes, from the configuration.
+type Settings struct {
+	Owner     string // the broker's name, in every machine's tags
+	PublicURL string // how agents reach us
+	CA        string // PEM of the authority that signs our certificate; "" without TLS
+	Budgets   []budget.Budget
+	Teams     map[string]string // project → team
+	Queues    map[string]Queue
+	Plan      scheduler.Settings
+	// Keep is how many checkpoints of a task are kept.
+	Keep int
+	// AgentDigests are the digests of the agent program by architecture, and
+	// AgentURL where a machine gets it.
+	AgentDigests map[string]string
+
+	// Secrets are the references that jobs may use.
+	Secrets map[string]bool
+
+	Every Every
+}
+
+// Queue is a named set of defaults and limits.
+type Queue struct {
+	Priority    int
+	Parallelism int // running tasks at most; 0 means no limit
+	Window      *window.Window
+	Kinds       []providers.Kind // allowed; empty means both
+	Projects    []string         // that may submit; empty means all
+	Deadline    *window.Deadline // of jobs that name none
+}
+
+// Every is how often the loops look when nothing wakes them. Zero fields take
+// the defaults of [Every.withDefaults].
+type Every struct {
+	Observe   time.Duration // list of each provider
+	Lease     time.Duration
+	Terminate time.Duration
+	Silence   time.Duration // an agent unheard for so long is looked for
+	Lost      time.Duration // and for so long is given up
+	Offers    time.Duration
+	Sweep     time.Duration // objects and old rows
+}
+
+func (e Every) withDefaults() Every {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&e.Observe, 5*time.Second)
+	def(&e.Lease, 2*time.Second)
+	def(&e.Terminate, 2*time.Second)
+	def(&e.Silence, 10*time.Second)
+	def(&e.Lost, 28*time.Second)
+	def(&e.Offers, 30*time.Second)
+	def(&e.Sweep, 10*time.Minute)
+	return e
+}
+
+// Broker runs the loops over one store.
+type Broker struct {
+	set      Settings
+	log      *slog.Logger
+	state    *state.State
+	accounts map[string]*Account
+	market   *market.Market
+	objects  objects.Store // checkpoints, logs, work folders
+	targets  Targets
+	facts    *gpu.Table
+	specs    *specs
+	meta     queue.Meta
+	inputs   *inputs
+	memo     scheduler.Memo // the schedule loop's alone
+
+	// What is not durable, and need not be: it is found out anew after a start.
+	mu          sync.Mutex
+	calling     map[string]bool           // calls under way, by key
+	listed      map[string]time.Time      // when each provider's list was first and last complete
+	seen        map[string]time.Time      // when each agent last called
+	sent        map[string]agentapi.Ticks // of each agent's newest call, by instance and boot
+	isPublished map[string]bool           // attempts whose output is in its place
+	stages      map[string]*publish.Stage
+	published   map[string]string // attempt → why its output could not be published
+	watching    map[string]*tail
+	progress    map[string]Progress
+	decisions   map[string]scheduler.Decision // by job, of the last pass
+	passed      time.Time
+	complained  map[string]time.Time
+	acts        sync.WaitGroup
+}
+
+// Targets opens the store that a job's outputs go to, by URL.
+type Targets interface {
+	Open(ctx context.Context, url string) (store objects.Store, key string, err error)
+}
+
+// Progress is what an agent last said of an attempt.
+type Progress struct {
+	At    time.Time     `json:"at"`
+	Phase string        `json:"phase"`
+	Share *float64      `json:"share,omitempty"`
+	Units *float64      `json:"units,omitempty"`
+	Busy  time.Duration `json:"busy"`
+}
+
+// New makes a broker over an opened state. It does nothing before Run.
+func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m *market.Market, obj objects.Store, targets Targets, log *slog.Logger) *Broker {
+	set.Every = set.Every.withDefaults()
+	if set.Keep <= 0 {
+		set.Keep = 3
+	}
+	b := &Broker{
+		set: set, log: log, state: st, meta: meta, market: m, objects: obj, targets: targets,
+		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(),
+		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
+		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
+		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{},
+	}
+	for _, a := range accounts {
+		b.accounts[a.Name()] = a
+	}
+	b.inputs = &inputs{store: st.Store()}
+	return b
+}
+
+// State returns the broker's tables.
+func (b *Broker) State() *state.State { return b.state }
+
+// Run works until ctx ends, and returns when every call under way has.
+func (b *Broker) Run(ctx context.Context) error {
+	if err := b.adopt(ctx); err != nil {
+		b.complain("adopt", err) // the agents report their saves again
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	loop := func(name string, period time.Duration, wake bool, step func(context.Context) (time.Duration, error)) {
+		g.Go(func() error { return b.loop(ctx, name, period, wake, step) })
+	}
+	loop("schedule", time.Minute, true, b.schedule)
+	loop("launch", 5*time.Second, true, b.launch)
+	loop("lease", b.set.Every.Lease, false, b.lease)
+	loop("ends", b.set.Every.Lease, true, b.moveEnds)
+	loop("terminate", b.set.Every.Terminate, true, b.terminate)
+	loop("settle", b.set.Every.Terminate, true, b.settle)
+	loop("silence", time.Second, false, b.silence)
+	loop("offers", b.set.Every.Offers, false, b.offers)
+	loop("sweep", b.set.Every.Sweep, false, b.sweep)
+	for _, a := range b.accounts {
+		loop("observe", b.set.Every.Observe, false, func(ctx context.Context) (time.Duration, error) {
+			return 0, b.observe(ctx, a)
+		})
+		if a.Interruptions != nil {
+			g.Go(func() error { return b.interruptions(ctx, a) })
+		}
+	}
+	err := g.Wait()
+	b.acts.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// settleTime batches changes that come together: a pass sees them all.
+const settleTime = 20 * time.Millisecond
+
+// loop runs step now, then whenever its time comes or, with wake, something
+// changed. A step says when to be run again at the latest; 0 means period.
+func (b *Broker) loop(ctx context.Context, name string, period time.Duration, wake bool, step func(context.Context) (time.Duration, error)) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	changed := make(<-chan struct{})
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-changed:
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(settleTime):
+			}
+		}
+		if wake {
+			changed = b.state.Watch("")
+		}
+		again, err := step(ctx)
+		if err != nil && ctx.Err() == nil {
+			b.complain(name, err)
+		}
+		if again <= 0 || again > period {
+			again = period
+		}
+		timer.Reset(again)
+	}
+}
+
+// complain logs a failure, the same one at most once a minute.
+func (b *Broker) complain(loop string, err error) {
+	key := loop + ": " + err.Error()
+	b.mu.Lock()
+	last, known := b.complained[key]
+	if !known || time.Since(last) > time.Minute {
+		b.complained[key] = time.Now()
+		if len(b.complained) > 1000 {
+			clear(b.complained)
+		}
+		b.mu.Unlock()
+		b.log.Warn("loop failed, will try again", "loop", loop, "error", err)
+		return
+	}
+	b.mu.Unlock()
+}
+
+// act runs a slow call apart, once per key at a time.
+func (b *Broker) act(key string, fn func()) {
+	b.mu.Lock()
+	if b.calling[key] {
+		b.mu.Unlock()
+		return
+	}
+	b.calling[key] = true
+	b.mu.Unlock()
+	b.acts.Go(func() {
+		defer func() {
+			b.mu.Lock()
+			delete(b.calling, key)
+			b.mu.Unlock()
+		}()
+		fn()
+	})
+}
+
+func (b *Broker) busy(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calling[key]
+}
+
+// budgets are the configured ones plus the ledger, and the job's own.
+func (b *Broker) budgets(j *queue.Job) []budget.Budget {
+	out := append([]budget.Budget{{Name: budget.Ledger, Scope: budget.Org}}, b.set.Budgets...)
+	if j != nil {
+		if own, ok := b.specs.budget(j); ok {
+			out = append(out, own)
+		}
+	}
+	return out
+}
+
+func (b *Broker) payer(i *queue.Instance) budget.Payer {
+	return budget.Payer{Team: b.set.Teams[i.Project], Project: i.Project, Job: i.Payer}
+}

@@ -1,0 +1,462 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gpubroker/internal/agentapi"
+	"gpubroker/internal/budget"
+	"gpubroker/internal/checkpoint"
+	"gpubroker/internal/control"
+	"gpubroker/internal/market"
+	"gpubroker/internal/money"
+	"gpubroker/internal/objects"
+	cloud "gpubroker/internal/simcloud"
+	"gpubroker/internal/spec"
+	"gpubroker/internal/state"
+	"gpubroker/internal/store"
+	"gpubroker/providers/managed"
+	"gpubroker/providers/simcloud"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+)
+
+const token = "s3cret-of-the-test"
+
+// site is a broker with its cloud, store and object store, in one process and in
+// virtual time. The broker can be killed and started again; the rest lives on.
+type site struct {
+	t       testing.TB
+	dir     string
+	world   *cloud.World
+	folders *objects.Folders
+	objects objects.Store
+	set     control.Settings
+	fault   func(op string, done bool) error
+
+	mu     sync.Mutex
+	broker *control.Broker // nil while it is down
+	st     *store.Store
+	stop   func()
+	// done are the busy seconds of each task by attempt, as its agent counted.
+	ran map[string]time.Duration
+}
+
+// newSite makes a site whose machines run the test's own agent.
+func newSite(t testing.TB, cfg cloud.Config) *site {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir(), ran: map[string]time.Duration{}}
+	cfg.Tokens.API = token
+	world, err := cloud.New(cfg, &cloud.Null{Boot: s.boot}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.world = world
+	if s.folders, err = objects.NewFolders("http://objects.internal", []byte(strings.Repeat("k", 32)), time.Now); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := s.folders.Open(filepath.Join(s.dir, "objects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.objects = folder
+	s.set = control.Settings{
+		Owner: "broker", PublicURL: "http://broker.internal",
+		AgentDigests: map[string]string{"amd64": "00"},
+		Plan:         scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: time.Hour},
+	}
+	return s
+}
+
+// Open serves outputs and inputs from the site's own folder.
+func (s *site) Open(_ context.Context, url string) (objects.Store, string, error) {
+	return s.objects, "data/" + strings.TrimPrefix(url, "/"), nil
+}
+
+// start brings the broker up over the store.
+func (s *site) start() {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	st, err := store.Open(ctx, filepath.Join(s.dir, "store.db"), store.Options{Fault: s.fault})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	epoch, err := st.Lead(ctx, "test", time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tables, err := state.Open(ctx, st)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tables.SetEpoch(epoch)
+	meta, err := st.Meta(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	a, err := simcloud.New("sim", simcloud.SettingsFor(cloud.InProcessURL, s.world.Config().Capabilities()),
+		simcloud.Access{Token: token, Owner: "broker", Client: cloud.InProcess(s.world)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	account := &control.Account{Provider: managed.New(a, managed.Options{Owner: "broker", Jitter: func() float64 { return 0.5 }}), GuestEnd: true}
+	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	b := control.New(s.set, tables, meta, []*control.Account{account}, market.New(), s.objects, s, log)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = tables.Run(ctx) })
+	wg.Go(func() { _ = b.Run(ctx) })
+	s.mu.Lock()
+	s.broker, s.st = b, st
+	s.mu.Unlock()
+	s.stop = func() {
+		s.mu.Lock()
+		s.broker = nil
+		s.mu.Unlock()
+		cancel()
+		wg.Wait()
+		if err := st.Close(); err != nil && s.fault == nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// close ends broker and world.
+func (s *site) close() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.world.Close()
+	if err := s.folders.Close(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+var errDown = errors.New("the broker is down")
+
+func (s *site) up() *control.Broker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broker
+}
+
+// submit hands a spec in.
+func (s *site) submit(text string) *queue.Job {
+	s.t.Helper()
+	j, err := spec.Parse("job.yaml", []byte(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := s.up().Submit(context.Background(), control.Submission{Spec: j}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// await waits until the job is done, or fails after limit.
+func (s *site) await(id string, limit time.Duration) *queue.Job {
+	s.t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Second) {
+		b := s.up()
+		if b == nil {
+			continue
+		}
+		j, err := b.Job(context.Background(), id)
+		if err == nil && j.Done() {
+			return j
+		}
+	}
+	for _, i := range s.up().Instances() {
+		s.t.Logf("instance %s %s lease %v end %v attempts %d", i.ID, i.State, i.Lease, i.End, len(i.Attempts))
+	}
+	if d, _, ok := s.up().Decision(id); ok {
+		s.t.Logf("decision: %+v", d)
+	}
+	j, err := s.up().Job(context.Background(), id)
+	s.t.Fatalf("job %s is not done after %v: %+v, %v", id, limit, j, err)
+	return nil
+}
+
+// quiet waits until every machine is settled.
+func (s *site) quiet(limit time.Duration) {
+	s.t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Second) {
+		if b := s.up(); b != nil && len(b.Instances()) == 0 {
+			return
+		}
+	}
+	for _, i := range s.up().Instances() {
+		s.t.Errorf("not settled after %v: %s %s %v", limit, i.ID, i.State, i.Gone)
+	}
+}
+
+// boot is a machine: it joins and does what the broker desires, as the real agent
+// does, with tasks that only take time. A task runs as many seconds as its
+// command's second word says, saves every tenth of them when it has a checkpoint,
+// and fails when the third word is "fail".
+func (s *site) boot(ctx context.Context, g cloud.Guest) {
+	set := map[string]string{}
+	for line := range strings.Lines(g.UserData) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.HasPrefix(k, "GPUBROKER_") {
+			set[k] = v
+		}
+	}
+	a := &fakeAgent{site: s, guest: g, instance: set["GPUBROKER_INSTANCE"], start: time.Now(), tasks: map[string]*fakeTask{}}
+	a.run(ctx, set["GPUBROKER_TOKEN"])
+}
+
+type fakeAgent struct {
+	site     *site
+	guest    cloud.Guest
+	instance string
+	start    time.Time
+	tasks    map[string]*fakeTask
+	sent     agentapi.Ticks
+	end      time.Time
+	revision string
+	cred     string
+}
+
+type fakeTask struct {
+	want    agentapi.DesiredAttempt
+	began   time.Time
+	resumed int64
+	base    time.Duration // work that the checkpoint brought
+	length  time.Duration
+	saves   []agentapi.Save
+	last    time.Duration // work in the newest save
+	ended   *agentapi.Ended
+	busy    time.Duration
+}
+
+func (a *fakeAgent) ticks() agentapi.Ticks {
+	a.sent = max(a.sent+1, agentapi.Ticks(time.Since(a.start)))
+	return a.sent
+}
+
+func (a *fakeAgent) run(ctx context.Context, join string) {
+	for a.cred == "" {
+		if !pause(ctx, time.Second) {
+			return
+		}
+		b := a.site.up()
+		if b == nil {
+			continue
+		}
+		sent := time.Now()
+		res, err := b.Join(ctx, agentapi.JoinRequest{Instance: a.instance, Token: join, Nonce: a.guest.ID, CloudID: a.guest.ID, Sent: a.ticks()})
+		if err != nil {
+			if p, ok := errors.AsType[*control.Problem](err); ok && p.Status == 410 {
+				return
+			}
+			continue
+		}
+		a.cred, a.end = res.Credential, sent.Add(res.Lease.For.Std())
+	}
+	for pause(ctx, time.Second) {
+		if time.Now().After(a.end) {
+			a.guest.PowerOff()
+			return
+		}
+		a.step(ctx)
+		b := a.site.up()
+		if b == nil {
+			continue
+		}
+		sent := time.Now()
+		d, err := b.Sync(ctx, a.cred, a.observe())
+		if p, ok := errors.AsType[*control.Problem](err); ok && p.Status == 410 {
+			a.tasks = map[string]*fakeTask{}
+			return
+		}
+		if err != nil {
+			continue
+		}
+		a.end = sent.Add(d.Lease.For.Std())
+		a.revision = d.Revision
+		if d.Leave {
+			return
+		}
+		a.apply(d)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (a *fakeAgent) observe() agentapi.Observed {
+	o := agentapi.Observed{Instance: a.instance, BootID: a.guest.ID, Sent: a.ticks(), Revision: a.revision}
+	for id, t := range a.tasks {
+		x := agentapi.ObservedAttempt{ID: id, Token: t.want.Token, Phase: agentapi.Running, Busy: agentapi.Of(t.busy), Resumed: new(t.resumed)}
+		for _, s := range t.saves {
+			if s.Number > t.want.Committed {
+				x.Saves = append(x.Saves, s)
+			}
+		}
+		if t.ended != nil {
+			x.Phase, x.Ended = agentapi.PhaseEnded, t.ended
+		}
+		o.Attempts = append(o.Attempts, x)
+	}
+	slices.SortFunc(o.Attempts, func(a, b agentapi.ObservedAttempt) int { return strings.Compare(a.ID, b.ID) })
+	return o
+}
+
+func (a *fakeAgent) apply(d agentapi.Desired) {
+	seen := map[string]bool{}
+	for _, w := range d.Attempts {
+		if w.Recorded {
+			continue
+		}
+		seen[w.ID] = true
+		t := a.tasks[w.ID]
+		if t == nil {
+			t = a.begin(w)
+			a.tasks[w.ID] = t
+		}
+		t.want = w
+	}
+	for id := range a.tasks {
+		if !seen[id] {
+			delete(a.tasks, id)
+		}
+	}
+}
+
+func (a *fakeAgent) begin(w agentapi.DesiredAttempt) *fakeTask {
+	t := &fakeTask{want: w, began: time.Now()}
+	t.length, _ = time.ParseDuration(w.Task.Command[1])
+	if len(w.Resume) > 0 {
+		t.resumed = w.Resume[0].Number
+		id := queue.TaskID{Job: w.Task.Job, Index: w.Task.Index}
+		m := a.site.manifest(id, w.Resume[0])
+		t.base, _ = time.ParseDuration(m)
+		t.last = t.base
+	}
+	return t
+}
+
+// step lets the tasks work on, and save.
+func (a *fakeAgent) step(ctx context.Context) {
+	for id, t := range a.tasks {
+		if t.ended != nil {
+			continue
+		}
+		t.busy = time.Since(t.began)
+		work := min(t.base+t.busy, t.length)
+		if c := t.want.Task.Checkpoint; c != nil && (work-t.last >= t.length/10 || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
+			number := t.want.Next
+			if n := len(t.saves); n > 0 && t.saves[n-1].Number >= number {
+				number = t.saves[n-1].Number + 1
+			}
+			if s, err := a.site.save(ctx, t.want, id, number, work); err == nil {
+				s.Busy = agentapi.Of(t.busy)
+				s.Progress = new(float64(work) / float64(t.length))
+				t.saves = append(t.saves, s)
+				t.last = work
+			}
+		}
+		switch {
+		case work >= t.length && len(t.want.Task.Command) > 2 && t.want.Task.Command[2] == "fail":
+			t.ended = &agentapi.Ended{ExitCode: new(3), Layer: "task"}
+		case work >= t.length:
+			t.ended = &agentapi.Ended{ExitCode: new(0), Layer: "task"}
+		case t.want.Stop != nil:
+			t.ended = &agentapi.Ended{ExitCode: new(143), Layer: "task"}
+		}
+	}
+}
+
+// save writes a whole save of a task that has done so much work.
+func (s *site) save(ctx context.Context, w agentapi.DesiredAttempt, attempt string, number int64, work time.Duration) (agentapi.Save, error) {
+	id := queue.TaskID{Job: w.Task.Job, Index: w.Task.Index}
+	part := fmt.Sprintf("%s/%d/1", attempt, number)
+	prefix, err := checkpoint.TaskPrefix(id)
+	if err != nil {
+		return agentapi.Save{}, err
+	}
+	body := work.String()
+	if _, err := s.objects.Put(ctx, prefix+part, strings.NewReader(body), objects.PutOptions{}); err != nil {
+		return agentapi.Save{}, err
+	}
+	m := &checkpoint.Manifest{Format: 1, Number: number, Files: []checkpoint.File{{
+		Path: "state", Mode: 0o644, Bytes: int64(len(body)),
+		Parts: []checkpoint.Part{{Key: part, Bytes: int64(len(body)), Digest: checkpoint.Digest([]byte(body))}},
+	}}}
+	data, err := m.Encode()
+	if err != nil {
+		return agentapi.Save{}, err
+	}
+	key, err := checkpoint.ManifestKey(id, attempt, number)
+	if err != nil {
+		return agentapi.Save{}, err
+	}
+	if _, err := s.objects.Put(ctx, key, strings.NewReader(string(data)), objects.PutOptions{}); err != nil {
+		return agentapi.Save{}, err
+	}
+	return agentapi.Save{Number: number, Digest: checkpoint.Digest(data), Bytes: int64(len(body)), Sent: int64(len(body))}, nil
+}
+
+// manifest returns the one part of a checkpoint: how much work it holds.
+func (s *site) manifest(id queue.TaskID, r agentapi.Resume) string {
+	for _, key := range s.keys() {
+		if strings.HasSuffix(key, fmt.Sprintf("/%d/1", r.Number)) && strings.HasPrefix(key, fmt.Sprintf("%s/%d/", id.Job, id.Index)) {
+			body, _, err := s.objects.Get(context.Background(), key, objects.Range{})
+			if err != nil {
+				s.t.Error(err)
+				return ""
+			}
+			data, err := io.ReadAll(body)
+			if err = errors.Join(err, body.Close()); err != nil {
+				s.t.Error(err)
+			}
+			return string(data)
+		}
+	}
+	return ""
+}
+
+func (s *site) keys() (out []string) {
+	for i, err := range s.objects.List(context.Background(), "") {
+		if err != nil {
+			s.t.Error(err)
+			return nil
+		}
+		out = append(out, i.Key)
+	}
+	return out
+}
+
+// ledger sums what the broker has booked as cost.
+func (s *site) ledger() money.Amount {
+	s.t.Helper()
+	var entries []budget.Entry
+	for after := int64(0); ; {
+		page, err := s.st.Entries(context.Background(), queue.EntryQuery{After: after, Limit: 1000})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return budget.Sum(entries, budget.Ledger)
+		}
+		for _, e := range page {
+			entries = append(entries, *e)
+			after = e.Seq
+		}
+	}
+}

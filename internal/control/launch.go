@@ -1,0 +1,380 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gpubroker/internal/reason"
+	"gpubroker/internal/state"
+	"gpubroker/providers"
+	"gpubroker/queue"
+)
+
+// launch asks providers for the machines that are planned. The intent is stored
+// as launching before the call: a machine that it makes is never unknown to us.
+func (b *Broker) launch(ctx context.Context) (time.Duration, error) {
+	if b.meta.Copied {
+		return 0, nil
+	}
+	for i := range b.state.View().Instances.All() {
+		switch {
+		case i.State == queue.InstanceRequested:
+			b.act(i.ID, func() {
+				if err := b.launchOne(ctx, i.ID); err != nil && ctx.Err() == nil {
+					b.complain("launch", err)
+				}
+			})
+		case i.State == queue.InstanceLaunching && i.Unknown.IsZero() && !b.busy(i.ID):
+			// A call that nobody waits for any more: its broker died.
+			if err := b.unknown(ctx, i.ID); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, nil
+}
+
+// unknown notes that a launch may or may not have made a machine: the list of
+// the provider decides.
+func (b *Broker) unknown(ctx context.Context, id string) error {
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		if i := tx.EditInstance(id); i != nil && i.State == queue.InstanceLaunching {
+			i.Unknown = tx.Now
+		}
+		return nil
+	})
+}
+
+func (b *Broker) launchOne(ctx context.Context, id string) error {
+	var req providers.LaunchRequest
+	var account *Account
+	err := b.state.Do(ctx, func(tx *state.Tx) error {
+		account = nil
+		i := tx.EditInstance(id)
+		if i == nil || i.State != queue.InstanceRequested {
+			return nil
+		}
+		a := b.accounts[i.Provider]
+		if a == nil {
+			return b.gone(tx, id, reason.New("launch_failed", "code", "provider not configured"), queue.LaunchFailed, tx.Now)
+		}
+		if len(tx.AttemptsOn(id)) == 0 {
+			return b.gone(tx, id, reason.New("job_done"), queue.LaunchFailed, tx.Now)
+		}
+		if err := queue.SetInstance(i, queue.InstanceLaunching); err != nil {
+			return err
+		}
+		token := tx.NewToken()
+		i.JoinHash = digest(token)
+		req, account = b.request(i, a, token), a
+		b.event(tx, "instance.launching", i, reason.New("launching", "market", marketOf(i)))
+		return nil
+	})
+	if err != nil || account == nil {
+		return err
+	}
+	got, err := account.Launch(ctx, req)
+	// The answer is recorded even when we are stopping: the context of the call
+	// is not that of the record.
+	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return b.state.Do(record, func(tx *state.Tx) error { return b.launched(tx, id, got, err) })
+}
+
+func (b *Broker) request(i *queue.Instance, a *Account, token string) providers.LaunchRequest {
+	caps := a.Capabilities()
+	req := providers.LaunchRequest{
+		Request: i.ID, Market: marketOf(i), PriceMax: i.Bound, UserData: b.userData(i, caps, token),
+		Tags: providers.Tags{
+			Owner: b.set.Owner, Generation: b.meta.Generation, Request: i.ID, Project: i.Project,
+			DeleteAt: i.Lease.Add(caps.StopTime),
+		},
+	}
+	switch caps.SelfEnd {
+	case providers.EndRolling:
+		req.End = i.Lease
+	case providers.EndFixed:
+		req.End, req.Life = i.Lease, caps.LongestLife
+	case providers.EndGuest, providers.EndNone:
+	}
+	return req
+}
+
+// launched records a provider's answer to a launch.
+func (b *Broker) launched(tx *state.Tx, id string, got providers.Instance, err error) error {
+	i := tx.EditInstance(id)
+	if i == nil || i.State == queue.InstanceGone {
+		return nil
+	}
+	if err == nil {
+		return b.accepted(tx, i, got)
+	}
+	if i.State != queue.InstanceLaunching {
+		return nil // the agent called in already, or it is being ended: the list tells the rest
+	}
+	b.coolCode(tx, marketOf(i), err)
+	why := reason.New("launch_failed", "code", providers.CodeOf(err), "market", marketOf(i))
+	if providers.CodeOf(err) == providers.Conflict || providers.OutcomeOf(err) == providers.OutcomeUnknown {
+		i.Unknown = tx.Now
+		b.event(tx, "instance.unknown", i, why)
+		return nil
+	}
+	b.log.Info("launch refused", "instance", id, "error", err)
+	return b.gone(tx, id, why, queue.LaunchFailed, tx.Now)
+}
+
+// accepted takes over what the provider says of a machine of ours.
+func (b *Broker) accepted(tx *state.Tx, i *queue.Instance, got providers.Instance) error {
+	if got.Ref.ID != "" {
+		i.CloudID = got.Ref.ID
+	}
+	if got.Address != "" {
+		i.Address = got.Address
+	}
+	if i.Launched.IsZero() {
+		i.Launched = got.Launched
+		if i.Launched.IsZero() {
+			i.Launched = tx.Now
+		}
+	}
+	if got.End.After(i.End) {
+		i.End = got.End
+	}
+	i.Unknown = time.Time{}
+	if i.State != queue.InstanceLaunching {
+		return nil
+	}
+	if err := queue.SetInstance(i, queue.InstanceBooting); err != nil {
+		return err
+	}
+	b.event(tx, "instance.booting", i, reason.New("accepted", "cloud_id", i.CloudID))
+	return nil
+}
+
+// observe reads a provider's list, first, and then the records, so that a slow
+// list cannot make a fresh machine look lost.
+func (b *Broker) observe(ctx context.Context, a *Account) error {
+	asked := time.Now()
+	list, err := a.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", a.Name(), err)
+	}
+	view := b.state.View()
+	found := map[string]*providers.Instance{}
+	for k := range list {
+		found[list[k].Tags.Request] = &list[k]
+	}
+	for i := range view.Instances.All() {
+		if i.Provider != a.Name() || !lives(i) || i.State == queue.InstanceRequested {
+			continue
+		}
+		if err := b.compare(ctx, a, i, found[i.ID], asked); err != nil {
+			return err
+		}
+	}
+	for id, m := range found {
+		if view.Instance(id) == nil && m.Live() && !a.Capabilities().Shared {
+			if err := b.orphan(ctx, a, m); err != nil {
+				return err
+			}
+		}
+	}
+	b.mu.Lock()
+	first := b.listed[a.Name()].IsZero()
+	b.listed[a.Name()] = asked
+	b.mu.Unlock()
+	if first {
+		b.state.Poke()
+	}
+	return nil
+}
+
+// compare brings one record in line with what the provider's list says.
+func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *providers.Instance, asked time.Time) error {
+	if m == nil {
+		return b.missing(ctx, a, i, asked)
+	}
+	changed := i.CloudID == "" && m.Ref.ID != "" || i.Launched.IsZero() || !i.Missing.IsZero() ||
+		m.End.After(i.End) || m.State == providers.Terminated || i.State == queue.InstanceLaunching && !i.Unknown.IsZero() ||
+		m.Price > i.Bound && i.Bound > 0
+	if !changed {
+		return nil
+	}
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		i := tx.EditInstance(i.ID)
+		if i == nil || !lives(i) {
+			return nil
+		}
+		i.Missing = time.Time{}
+		if m.State == providers.Terminated {
+			if err := b.accepted(tx, i, *m); err != nil {
+				return err
+			}
+			why, outcome := causeOf(i, m)
+			if outcome == queue.Preempted {
+				b.coolLost(tx, i, why)
+			}
+			return b.gone(tx, i.ID, why, outcome, m.Ended)
+		}
+		if err := b.accepted(tx, i, *m); err != nil {
+			return err
+		}
+		if m.Price > i.Bound && i.Bound > 0 {
+			return b.drain(tx, i.ID, reason.New("price_over_bound", "bound", i.Bound, "price", m.Price), queue.Moved, time.Time{})
+		}
+		return nil
+	})
+}
+
+// causeOf tells why a machine that the provider ended is gone.
+func causeOf(i *queue.Instance, m *providers.Instance) (reason.Reason, queue.Outcome) {
+	switch m.Cause {
+	case providers.CausePreempted, providers.CausePrice:
+		if i.State == queue.InstanceDraining && !i.DrainBy.IsZero() {
+			return reason.New("preempted_notice", "by", i.DrainBy.UTC().Format(time.TimeOnly+"Z")), queue.Preempted
+		}
+		return reason.New("preempted"), queue.Preempted
+	case providers.CauseExpired:
+		return reason.New("lease_ended", "why", "the provider's own end came"), queue.Lost
+	case providers.CauseUser, providers.CauseGuest:
+		if i.State == queue.InstanceTerminating {
+			return i.Gone, queue.Lost
+		}
+		return reason.New("gone_outside", "cause", m.Cause), queue.Lost
+	case providers.CauseError, providers.CauseUnknown:
+	}
+	return reason.New("gone_outside", "cause", "not said by the provider"), queue.Lost
+}
+
+// missing handles a record that the list lacks. Only the provider's word on this
+// very machine closes it.
+func (b *Broker) missing(ctx context.Context, a *Account, i *queue.Instance, asked time.Time) error {
+	lag := a.Capabilities().ListLag
+	born := i.Launched
+	if !i.Unknown.IsZero() {
+		born = i.Unknown
+	}
+	if i.State == queue.InstanceLaunching && i.Unknown.IsZero() {
+		return nil // the call is under way
+	}
+	if asked.Before(born.Add(lag)) {
+		return nil
+	}
+	_, err := a.Describe(ctx, ref(i))
+	switch {
+	case err == nil:
+		return nil // it is there: the list lags
+	case providers.CodeOf(err) != providers.NotFound:
+		return fmt.Errorf("describing %s: %w", i.ID, err)
+	}
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		i := tx.EditInstance(i.ID)
+		if i == nil || !lives(i) {
+			return nil
+		}
+		if i.State == queue.InstanceLaunching {
+			return b.gone(tx, i.ID, reason.New("launch_failed", "code", "no machine was made"), queue.LaunchFailed, tx.Now)
+		}
+		why := i.Gone
+		outcome := queue.Lost
+		if i.State != queue.InstanceTerminating || why.IsZero() {
+			why = reason.New("gone_outside", "cause", "the provider no longer knows it")
+		}
+		return b.gone(tx, i.ID, why, outcome, tx.Now)
+	})
+}
+
+// orphan ends a machine of ours that has no record. A machine of another
+// generation, or any while the store is a copy, is only reported: its record may
+// be in another store.
+func (b *Broker) orphan(ctx context.Context, a *Account, m *providers.Instance) error {
+	old, err := b.state.Store().Instance(ctx, m.Tags.Request)
+	known := err == nil
+	if b.meta.Copied || !known && m.Tags.Generation != b.meta.Generation {
+		b.complain("orphan", fmt.Errorf("machine %s at %s (%s) bears our name but not this store's generation; not touched",
+			m.Ref.ID, a.Name(), perHour(m.Price)))
+		return nil
+	}
+	if known && old.Settled.IsZero() {
+		return nil // in the tables by now
+	}
+	b.log.Warn("ending a machine without a record", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
+	if err := a.Terminate(ctx, m.Ref); err != nil && providers.CodeOf(err) != providers.NotFound {
+		return fmt.Errorf("ending the orphan %s: %w", m.Ref.ID, err)
+	}
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		tx.Emit(queue.Event{Kind: "instance.orphan", Instance: m.Tags.Request, Project: m.Tags.Project, Reason: reason.New("orphan", "provider", a.Name())})
+		return nil
+	})
+}
+
+// terminate asks for the end of machines until the provider says that they are
+// gone.
+func (b *Broker) terminate(ctx context.Context) (time.Duration, error) {
+	if b.meta.Copied {
+		return 0, nil
+	}
+	for i := range b.state.View().Instances.All() {
+		if i.State != queue.InstanceTerminating {
+			continue
+		}
+		if a := b.accounts[i.Provider]; a != nil {
+			b.act(i.ID, func() {
+				if err := b.terminateOne(ctx, a, i); err != nil && ctx.Err() == nil {
+					b.complain("terminate", err)
+				}
+			})
+		}
+	}
+	return 0, nil
+}
+
+func (b *Broker) terminateOne(ctx context.Context, a *Account, i *queue.Instance) error {
+	if b.asked(i.ID) {
+		return nil
+	}
+	err := a.Terminate(ctx, ref(i))
+	if providers.CodeOf(err) == providers.NotFound {
+		if i.CloudID == "" && time.Since(i.Requested) < a.Capabilities().ListLag {
+			return nil // it may only not be listed yet
+		}
+		return b.state.Do(ctx, func(tx *state.Tx) error {
+			return b.gone(tx, i.ID, i.Gone, queue.Lost, time.Time{})
+		})
+	}
+	said := ""
+	if err != nil {
+		said = string(providers.CodeOf(err))
+	}
+	if said == i.DeleteErr {
+		return err
+	}
+	doErr := b.state.Do(ctx, func(tx *state.Tx) error {
+		i := tx.EditInstance(i.ID)
+		if i == nil || !lives(i) {
+			return nil
+		}
+		i.DeleteErr = said
+		if said != "" {
+			b.event(tx, "instance.undeleted", i, reason.New("still_billing", "code", said, "price", perHour(i.Price)))
+		}
+		return nil
+	})
+	if err == nil {
+		err = doErr
+	}
+	return err
+}
+
+// asked limits how often a provider is asked for the end of one machine.
+func (b *Broker) asked(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := "terminate/" + id
+	if last, ok := b.complained[key]; ok && time.Since(last) < b.set.Every.Terminate {
+		return true
+	}
+	b.complained[key] = time.Now()
+	return false
+}

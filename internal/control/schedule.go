@@ -1,0 +1,192 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/reason"
+	"gpubroker/internal/state"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+)
+
+// schedule is one pass: decide on a picture of the tables, then commit what
+// still holds. An action whose rows have changed meanwhile is left out, and the
+// next pass decides anew.
+func (b *Broker) schedule(ctx context.Context) (time.Duration, error) {
+	if err := b.state.Health(); err != nil {
+		// Try the store before anything is decided.
+		if err := b.state.Probe(ctx); err != nil {
+			return time.Second, err
+		}
+	}
+	now := time.Now().UTC()
+	p := b.snapshot(b.state.View(), now)
+	r := scheduler.Plan(&p.Snapshot, &b.memo)
+	b.remark(p, &r, now)
+	if err := b.state.Do(ctx, func(tx *state.Tx) error { return b.commit(tx, p, &r) }); err != nil {
+		return time.Second, fmt.Errorf("committing a plan: %w", err)
+	}
+	if r.Wake.IsZero() {
+		return 0, nil
+	}
+	return max(time.Until(r.Wake), 10*time.Millisecond), nil
+}
+
+// remark keeps what was decided, for people.
+func (b *Broker) remark(p *picture, r *scheduler.Result, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.decisions)
+	b.passed = now
+	for _, d := range r.Decisions {
+		if old, ok := b.decisions[d.Job]; !ok || old.Waiting == 0 || d.Wait && !old.Wait {
+			b.decisions[d.Job] = d
+		}
+	}
+}
+
+func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
+	for _, s := range r.Stops {
+		if err := b.stopAttempt(tx, s.Attempt, queue.Stop{Why: s.Why, Outcome: queue.Outcome(s.Outcome), Checkpoint: true}); err != nil {
+			return err
+		}
+	}
+	taken := map[string]int{}
+	for _, a := range r.Assigns {
+		i := tx.Instance(a.Machine)
+		if i == nil || machineOf(i, 0).Open == false {
+			continue
+		}
+		if a.Slots > 0 {
+			if len(tx.AttemptsOn(a.Machine)) > 0 {
+				continue
+			}
+			e := tx.EditInstance(a.Machine)
+			e.Slots, e.SlotKey = a.Slots, a.SlotKey
+		}
+		if err := b.place(tx, p, a.Group, a.Machine, a.Count, taken); err != nil {
+			return err
+		}
+	}
+	for i := range r.Launches {
+		if err := b.intend(tx, p, &r.Launches[i], taken); err != nil {
+			return err
+		}
+	}
+	for _, rel := range r.Releases {
+		i := tx.Instance(rel.Machine)
+		if i == nil || i.State != queue.InstanceReady || len(tx.AttemptsOn(rel.Machine)) > 0 {
+			continue
+		}
+		if err := b.end(tx, rel.Machine, rel.Why, queue.Lost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intend stores the wish for a machine, with its reservation, and puts its first
+// tasks on it.
+func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, taken map[string]int) error {
+	j := tx.Job(p.jobs[l.Group])
+	account := b.accounts[l.Market.Provider]
+	if j == nil || account == nil || b.waiting(tx, p, l.Group, taken) == 0 {
+		return nil
+	}
+	caps := account.Capabilities()
+	i := &queue.Instance{
+		ID: tx.NewID("i"), State: queue.InstanceRequested, Project: j.Project,
+		Provider: l.Market.Provider, Region: l.Market.Region, Zone: l.Market.Zone, Type: l.Market.Type, Kind: string(l.Market.Kind),
+		GPU: l.Shape.GPU, GPUName: l.Shape.GPUName, GPUs: l.Shape.GPUs, GPUMemory: l.Shape.GPUMemory,
+		VCPU: l.Shape.VCPU, Memory: l.Shape.Memory, Disk: l.Shape.Disk, Arch: l.Shape.Arch,
+		Slots: l.Slots, SlotKey: l.SlotKey, Price: l.Price, Bound: l.Bound, OnDemand: l.Reference,
+		Billing: caps.Billing, SelfEnd: string(caps.SelfEnd),
+		Requested: tx.Now, Boot: l.Boot, Lease: l.Lease,
+	}
+	if _, own := b.specs.budget(j); own {
+		i.Payer = j.ID
+	}
+	tx.AddInstance(i)
+	if err := b.reserve(tx, i, l.Lease); err != nil {
+		if _, short := errors.AsType[*budget.RoomError](err); short {
+			tx.DropInstance(i.ID)
+			return nil // somebody was quicker: the next pass says so
+		}
+		return err
+	}
+	b.event(tx, "instance.requested", i, reason.New("planned", "market", marketOf(i), "price", i.Price, "bound", i.Bound))
+	return b.place(tx, p, l.Group, i.ID, l.Tasks, taken)
+}
+
+// waiting is how many of a group's tasks are still to be placed.
+func (b *Broker) waiting(tx *state.Tx, p *picture, group string, taken map[string]int) int {
+	if rows, ok := p.members[group]; ok {
+		return len(rows) - taken[group]
+	}
+	j := tx.Job(p.jobs[group])
+	if j == nil || j.CancelledBy != "" || !j.Held.IsZero() {
+		return 0
+	}
+	return j.Count - j.Next
+}
+
+// place binds the lowest indices of a group to a machine.
+func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count int, taken map[string]int) error {
+	i := tx.Instance(machine)
+	slots := freeSlots(tx, i)
+	rows, hasRows := p.members[group]
+	for count > 0 && len(slots) > 0 {
+		j := tx.EditJob(p.jobs[group])
+		if j == nil || j.CancelledBy != "" || !j.Held.IsZero() {
+			return nil
+		}
+		var t *queue.Task
+		switch {
+		case hasRows && taken[group] < len(rows):
+			t = tx.EditTask(rows[taken[group]])
+			taken[group]++
+			if t == nil || t.State != queue.TaskQueued {
+				continue // it moved on meanwhile
+			}
+		case !hasRows && j.Next < j.Count:
+			t = tx.AddTask(&queue.Task{TaskID: queue.TaskID{Job: j.ID, Index: j.Next}})
+			j.Next++
+		default:
+			return nil
+		}
+		if err := queue.SetTask(j, t, queue.TaskRunning); err != nil {
+			return err
+		}
+		t.Attempts++
+		a := tx.AddAttempt(&queue.Attempt{
+			ID: tx.NewID("a"), TaskID: t.TaskID, Token: tx.NewToken(), Number: t.Attempts,
+			Instance: machine, Slot: slots[0], State: queue.AttemptAssigned, Resume: t.Committed, Created: tx.Now,
+		})
+		t.Attempt, t.Reason, t.NotBefore = a.ID, reason.Reason{}, time.Time{}
+		slots = slots[1:]
+		count--
+		if i := tx.EditInstance(machine); !i.Idle.IsZero() {
+			i.Idle = time.Time{}
+		}
+		tx.EmitTask("attempt.assigned", j, a, reason.Reason{})
+	}
+	return nil
+}
+
+func freeSlots(tx *state.Tx, i *queue.Instance) []int {
+	used := map[int]bool{}
+	for _, a := range tx.AttemptsOn(i.ID) {
+		used[a.Slot] = true
+	}
+	var free []int
+	for s := range i.Slots {
+		if !used[s] {
+			free = append(free, s)
+		}
+	}
+	return free
+}

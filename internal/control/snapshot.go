@@ -1,0 +1,276 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/money"
+	"gpubroker/internal/quantity"
+	"gpubroker/internal/reason"
+	"gpubroker/internal/state"
+	"gpubroker/internal/window"
+	"gpubroker/providers"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+	"gpubroker/scheduler/policy"
+)
+
+// picture is a snapshot with what its groups stand for.
+type picture struct {
+	scheduler.Snapshot
+	members map[string][]queue.TaskID // by group: tasks with a row, lowest index first; nil for fresh ones
+	jobs    map[string]string         // group → job
+}
+
+// snapshot draws what the scheduler may look at, from one view of the tables.
+func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
+	p := &picture{
+		Snapshot: scheduler.Snapshot{
+			Now: now, Facts: b.facts, Catalog: b.market.Catalog(), Settings: b.set.Plan,
+			Book: viewBook{view}, Providers: map[string]scheduler.Provider{},
+			Cooldowns: map[string]scheduler.Cooldown{}, Spent: map[string]money.Amount{}, History: map[string]policy.History{},
+		},
+		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
+	}
+	if b.meta.Copied {
+		p.Frozen = reason.New("not_adopted")
+	}
+	p.Settings.QueueTasks = map[string]int{}
+	for name, q := range b.set.Queues {
+		if q.Parallelism > 0 {
+			p.Settings.QueueTasks[name] = q.Parallelism
+		}
+	}
+	p.Budgets = b.budgets(nil)
+	for c := range view.Cooldowns.All() {
+		if c.Until.After(now) {
+			p.Cooldowns[c.Key] = scheduler.Cooldown{Until: c.Until, Reason: c.Reason}
+		}
+	}
+	for s := range view.Settings.Prefix(historyPrefix) {
+		var h history
+		if json.Unmarshal(s.Value, &h) == nil {
+			p.History[s.Key[len(historyPrefix):]] = policy.History{Preemptions: h.Preemptions, Held: h.Held.Std()}
+		}
+	}
+	b.drawMachines(view, p)
+	tasks := map[string][]*queue.Task{}
+	for t := range view.Tasks.All() {
+		if t.State == queue.TaskQueued {
+			tasks[t.Job] = append(tasks[t.Job], t)
+		}
+	}
+	for j := range view.Jobs.All() {
+		b.drawJob(p, j, tasks[j.ID])
+	}
+	for a := range view.Attempts.All() {
+		b.drawRunning(view, p, a)
+	}
+	return p
+}
+
+func (b *Broker) drawMachines(view *state.Tables, p *picture) {
+	launching := map[string]int{}
+	used := map[string]int{}
+	for a := range view.On.All() {
+		used[a.Instance]++
+	}
+	for i := range view.Instances.All() {
+		if !lives(i) {
+			continue
+		}
+		p.Spent[i.Project] += money.Amount(i.Price)
+		if i.State == queue.InstanceRequested || i.State == queue.InstanceLaunching {
+			launching[i.Provider]++
+		}
+		p.Machines = append(p.Machines, machineOf(i, used[i.ID]))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, a := range b.accounts {
+		ready := reason.Reason{}
+		if b.listed[name].IsZero() {
+			ready = reason.New("sync_pending", "provider", name)
+		}
+		p.Providers[name] = scheduler.Provider{
+			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Ready: ready, Launching: launching[name],
+		}
+	}
+}
+
+func machineOf(i *queue.Instance, used int) scheduler.Machine {
+	m := scheduler.Machine{
+		ID: i.ID, Market: marketOf(i), Project: i.Project, Payer: i.Payer,
+		Shape: providers.Shape{
+			GPU: i.GPU, GPUName: i.GPUName, GPUs: i.GPUs, GPUMemory: i.GPUMemory,
+			VCPU: i.VCPU, Memory: i.Memory, Disk: i.Disk, Arch: i.Arch,
+		},
+		Slots: i.Slots, Used: used, SlotKey: i.SlotKey, Price: i.Price, Born: i.Launched,
+		Idle: i.Idle, Lease: i.Lease, Billing: i.Billing, Ready: i.State == queue.InstanceReady,
+	}
+	switch i.State {
+	case queue.InstanceRequested, queue.InstanceLaunching, queue.InstanceBooting, queue.InstanceReady:
+		m.Open = i.Unknown.IsZero()
+	case queue.InstanceDraining, queue.InstanceTerminating, queue.InstanceGone:
+	}
+	return m
+}
+
+// drawJob makes a job's groups: its fresh tasks, and those with a row by where
+// their checkpoint lies and how much work is left, in eighths of octaves.
+func (b *Broker) drawJob(p *picture, j *queue.Job, rows []*queue.Task) {
+	spec, err := b.specs.of(j)
+	if err != nil {
+		b.complain("snapshot", err)
+		return
+	}
+	if own, ok := b.specs.budget(j); ok {
+		p.Budgets = append(p.Budgets, own)
+	}
+	if j.CancelledBy != "" {
+		return
+	}
+	add := func(id string, left float64, since time.Time, notBefore time.Time) *scheduler.Group {
+		g := b.group(spec, j, p.Now)
+		g.ID, g.Left, g.Since, g.NotBefore = id, left, since, notBefore
+		p.Groups = append(p.Groups, g)
+		p.jobs[id] = j.ID
+		return &p.Groups[len(p.Groups)-1]
+	}
+	if fresh := j.Count - j.Next; fresh > 0 {
+		add(j.ID+"/fresh", 1, j.Accepted, time.Time{}).Waiting = fresh
+	}
+	groups := map[string]int{}
+	for _, t := range rows {
+		octave := int(math.Round(-8 * math.Log2(max(1-t.Progress, 1.0/1024))))
+		id := fmt.Sprintf("%s/%s/%d", j.ID, t.Region, octave)
+		if t.NotBefore.After(p.Now) {
+			id += "/" + t.NotBefore.UTC().Format(time.RFC3339)
+		}
+		at, ok := groups[id]
+		if !ok {
+			add(id, math.Exp2(-float64(octave)/8), j.Accepted, t.NotBefore)
+			at = len(p.Groups) - 1
+			groups[id] = at
+		}
+		p.Groups[at].Waiting++
+		p.members[id] = append(p.members[id], t.TaskID)
+	}
+}
+
+// group fills in what all tasks of a job share.
+func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Group {
+	g := scheduler.Group{
+		Job: j.ID, Project: j.Project, Team: b.set.Teams[j.Project], Queue: j.Queue, Priority: j.Priority,
+		Accepted: j.Accepted, Limit: -1, Needs: spec.needs, Work: spec.work,
+		Interruptible: spec.interruptible, AtRisk: spec.atRisk, MaxDuration: spec.MaxDuration.Std(),
+		Deadline: j.Deadline, Held: j.Held, SpotAllowed: spec.Spot.Policy == "always",
+		Patience: spec.Spot.MaxWait.Std(),
+	}
+	if len(g.Needs.Kinds) == 0 {
+		g.Needs.Kinds = b.set.Queues[j.Queue].Kinds
+	}
+	switch spec.Spot.OnDemand {
+	case "never":
+		g.OnDemand = "never"
+	case "deadline":
+		g.OnDemand = "last-resort"
+	}
+	g.Payer = budget.Payer{Team: g.Team, Project: g.Project}
+	if spec.Budget != nil {
+		g.Own, g.Payer.Job = true, j.ID
+	}
+	if t := spec.Tasks; t != nil && t.Parallelism > 0 {
+		g.Limit = max(0, t.Parallelism-j.Counts.Running)
+	}
+	if spec.AfterDeadline == "carry-over" && !g.Deadline.IsZero() {
+		for !g.Deadline.After(now) {
+			g.Deadline = g.Deadline.AddDate(0, 0, 1)
+		}
+	}
+	if w := b.windowOf(spec, j); w != nil {
+		start, end := w.Next(now)
+		if start.After(now) {
+			g.Opens = start
+		} else {
+			g.Closes = end
+		}
+	}
+	return g
+}
+
+func (b *Broker) windowOf(spec *parsed, j *queue.Job) *window.Window {
+	if spec.Window != nil {
+		return spec.Window
+	}
+	return b.set.Queues[j.Queue].Window
+}
+
+func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
+	if a.State == queue.AttemptEnded {
+		return
+	}
+	j := view.Job(a.Job)
+	t := view.Task(a.TaskID)
+	if j == nil || t == nil {
+		return
+	}
+	spec, err := b.specs.of(j)
+	if err != nil {
+		return
+	}
+	g := b.group(spec, j, p.Now)
+	g.ID, g.Waiting, g.Left = "running/"+a.ID, 1, 1-t.Progress
+	r := scheduler.Running{
+		Attempt: a.ID, Machine: a.Instance, Group: g, Since: a.Created,
+		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil,
+	}
+	if spec.stopsAtDeadline {
+		r.StopAt = j.Deadline
+	}
+	p.Running = append(p.Running, r)
+}
+
+// viewBook reads accounts and holds of a view.
+type viewBook struct{ view *state.Tables }
+
+func (k viewBook) Account(key budget.Key) *budget.Account { return k.view.Accounts.Get(key.String()) }
+
+func (k viewBook) Hold(instance string, key budget.Key) *budget.Hold {
+	return k.view.Holds.Get(state.HoldKey(instance, key))
+}
+
+// history is what a spot market has done so far, kept under its name.
+type history struct {
+	Preemptions int               `json:"preemptions"`
+	Held        quantity.Duration `json:"held"`
+}
+
+const historyPrefix = "history/"
+
+// remember adds a spot machine's life to its market's history.
+func (b *Broker) remember(tx *state.Tx, i *queue.Instance, preempted bool) {
+	if providers.Kind(i.Kind) != providers.Spot || i.Launched.IsZero() || !i.Ended.After(i.Launched) {
+		return
+	}
+	key := historyPrefix + marketOf(i).String()
+	var h history
+	if s := tx.Setting(key); s != nil {
+		if err := json.Unmarshal(s.Value, &h); err != nil {
+			b.complain("history", fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	h.Held += quantity.Duration(i.Ended.Sub(i.Launched))
+	if preempted {
+		h.Preemptions++
+	}
+	value, err := json.Marshal(h)
+	if err != nil {
+		b.complain("history", err)
+		return
+	}
+	tx.PutSetting(&queue.Setting{Key: key, Value: value})
+}

@@ -1,0 +1,188 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
+	"gpubroker/internal/scenario"
+	"gpubroker/internal/spec"
+	"gpubroker/internal/state"
+	"gpubroker/providers"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+	"gpubroker/scheduler/policy"
+)
+
+// short is how long a task may be to be started over on spot without saves: a
+// third of the mean life in [policy.DefaultPrior].
+const short = time.Hour
+
+// parsed is a job's spec as the loops need it.
+type parsed struct {
+	*spec.Job
+	retry           scheduler.Retry
+	stopsAtDeadline bool
+	needs           scheduler.Needs
+	work            scheduler.Work
+	interruptible   bool
+	atRisk          time.Duration
+}
+
+// specs caches parsed specs by job.
+type specs struct {
+	mu   sync.Mutex
+	byID map[string]*parsed
+}
+
+func newSpecs() *specs { return &specs{byID: map[string]*parsed{}} }
+
+// of returns a job's spec. An accepted spec always parses; if it does not, the
+// store was written by another version, and the error says so.
+func (s *specs) of(j *queue.Job) (*parsed, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.byID[j.ID]; p != nil {
+		return p, nil
+	}
+	p, err := parse(j.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: its stored spec is not understood by this version: %w", j.ID, err)
+	}
+	if len(s.byID) > 20_000 {
+		clear(s.byID)
+	}
+	s.byID[j.ID] = p
+	return p, nil
+}
+
+func parse(canonical []byte) (*parsed, error) {
+	job, err := spec.Decode(canonical)
+	if err != nil {
+		return nil, err
+	}
+	return prepare(job)
+}
+
+// prepare turns a job spec into what the scheduler asks.
+func prepare(job *spec.Job) (*parsed, error) {
+	j := job.WithDefaults()
+	p := &parsed{Job: j, stopsAtDeadline: j.AfterDeadline == "stop"}
+	p.retry = scheduler.Retry{Failures: j.Retry.Failures, OnlyExitCodes: j.Retry.OnlyExitCodes}
+	profile := j.Profile()
+	r := j.Resources
+	n := scheduler.Needs{
+		GPUs: float64(r.GPUCount), Slots: r.Slots, VCPU: float64(r.VCPU),
+		Memory: r.Memory.Bytes(), Disk: r.Disk.Bytes(),
+		Providers: r.Providers, Regions: r.Regions, Zones: r.Zones,
+	}
+	if r.MaxPrice != nil {
+		n.MaxPrice = money.Rate(r.MaxPrice.Amount)
+	}
+	facts := gpu.Builtin()
+	if j.NeedsGPU() {
+		for _, name := range r.GPU {
+			ids, err := facts.Resolve(name)
+			if err != nil {
+				return nil, err
+			}
+			n.GPU = append(n.GPU, ids...)
+		}
+		slices.Sort(n.GPU)
+		n.GPU = slices.Compact(n.GPU)
+		require := r.Require
+		if r.GPUMemory > 0 {
+			require = mergeMemory(require, r.GPUMemory.GiB())
+		}
+		n.Require = gpu.Requirements(profile.Merge(require))
+		n.Figure = profile.FigureName
+	}
+	switch j.Spot.Policy {
+	case "never":
+		n.Kinds = []providers.Kind{providers.OnDemand}
+	}
+	if w := j.Work; w != nil {
+		p.work = scheduler.Work{Task: w.Time.Std(), Source: "given"}
+		on := w.On
+		if on == "" && len(r.GPU) == 1 {
+			on = r.GPU[0]
+		}
+		if ids, err := facts.Resolve(on); on != "" && err == nil && len(ids) > 0 {
+			if f, ok := facts.Lookup(ids[0]); ok {
+				figure, _, _ := profile.Figure(f)
+				p.work.Figure = figure
+			}
+		}
+	}
+	p.needs = n
+	p.interruption()
+	return p, nil
+}
+
+// interruption decides whether the work may be taken away, and how much of it
+// that can undo.
+func (p *parsed) interruption() {
+	switch p.Interruption() {
+	case spec.Resumes:
+		p.interruptible = true
+		p.atRisk = p.Checkpoint.Interval.Std()
+		if p.atRisk <= 0 {
+			p.atRisk = policy.CheckpointInterval(30*time.Second, policy.Life(policy.History{}, policy.History{}))
+		}
+	case spec.StartOver:
+		known := p.work.Task > 0 && p.work.Task <= short || p.MaxDuration > 0 && p.MaxDuration.Std() <= short
+		named := p.Scenario != "" && p.work.Task <= short
+		p.interruptible = p.Spot.Policy == "always" || known || named
+	case spec.Forbidden:
+	}
+}
+
+// budget returns the job's own budget, when it has one.
+func (s *specs) budget(j *queue.Job) (budget.Budget, bool) {
+	p, err := s.of(j)
+	if err != nil || p.Budget == nil {
+		return budget.Budget{}, false
+	}
+	return budget.Budget{
+		Name: "job/" + j.ID, Scope: budget.Job, Match: j.ID, Capped: true, Cap: p.Budget.Max.Amount,
+		Period: budget.Rule{Length: budget.Total}, Guard: budget.Normal,
+	}, true
+}
+
+// mergeMemory adds the least memory of a GPU to what is required of it.
+func mergeMemory(r scenario.Requirements, gib float64) scenario.Requirements {
+	out := maps.Clone(r)
+	if out == nil {
+		out = scenario.Requirements{}
+	}
+	if have, ok := out["memory"]; !ok || have.Number < gib {
+		out["memory"] = gpu.AtLeast(gib)
+	}
+	return out
+}
+
+// budgetOf returns the budget of a job that pays for machines, by its id. A job
+// that is done keeps it as long as a machine of its own is not settled.
+func (s *specs) budgetOf(tx *state.Tx, id string) []budget.Budget {
+	j := tx.Job(id)
+	if j == nil {
+		// Nothing more is reserved for it: its account is only closed.
+		return []budget.Budget{{Name: "job/" + id, Scope: budget.Job, Match: id, Period: budget.Rule{Length: budget.Total}}}
+	}
+	if own, ok := s.budget(j); ok {
+		return []budget.Budget{own}
+	}
+	return nil
+}
+
+// drop forgets a job's spec.
+func (s *specs) drop(id string) {
+	s.mu.Lock()
+	delete(s.byID, id)
+	s.mu.Unlock()
+}
