@@ -38,7 +38,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, root: t.TempDir(), committed: map[int64]string{}, digests: map[int64]string{}}
+	w := &world{t: t, root: objectstest.Dir(t), committed: map[int64]string{}, digests: map[int64]string{}}
 	folders, err := objects.NewFolders("http://broker.test", bytes.Repeat([]byte("k"), 32), time.Now)
 	must(t, err)
 	t.Cleanup(func() { folders.Close() })
@@ -95,11 +95,21 @@ func (m *machine) Get(ctx context.Context, name, _ string) (string, error) {
 	return m.url(ctx, name, agentapi.Want{Get: []string{name}})
 }
 
+// write writes a file and dates it back a little, so that Snapshot need not wait
+// for its time to settle.
 func (m *machine) write(name string, data []byte) {
+	m.t.Helper()
+	file := m.writeNow(name, data)
+	at := time.Now().Add(-time.Second)
+	must(m.t, os.Chtimes(file, at, at))
+}
+
+func (m *machine) writeNow(name string, data []byte) string {
 	m.t.Helper()
 	file := filepath.Join(m.dir, name)
 	must(m.t, os.MkdirAll(filepath.Dir(file), 0o755))
 	must(m.t, os.WriteFile(file, data, 0o644))
+	return file
 }
 
 func (m *machine) snapshot() *checkpoint.Set {

@@ -291,7 +291,7 @@ func TestChangedWhileSaved(t *testing.T) {
 			w := newWorld(t)
 			m := w.machine("a1", 4*kb)
 			m.t = t
-			m.write("state", block(1, 20*kb))
+			m.writeNow("state", block(1, 20*kb))
 			set := m.snapshot()
 			if err := c.save(m, set); !errors.Is(err, checkpoint.ErrChanged) {
 				t.Errorf("got %v, want ErrChanged", err)

@@ -38,6 +38,11 @@ type Folder struct {
 	id   string // of the folder in signed URLs
 	// locks guard the conditions and the metadata of keys, by their hash.
 	locks [64]sync.Mutex
+	// durable are folders whose own entry is known to be on the medium.
+	durable struct {
+		sync.Mutex
+		dirs map[string]bool
+	}
 }
 
 const (
@@ -232,25 +237,41 @@ func (f *Folder) move(tmp, key string, ifAbsent bool) error {
 	return f.root.Rename(tmp, key)
 }
 
-// syncDirs makes the entries of dir and of the folders above it durable.
+// maxDurable bounds what is remembered of folders.
+const maxDurable = 10_000
+
+// syncDirs makes the entries of dir durable, and dir itself.
 func (f *Folder) syncDirs(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // folders cannot be synced there, and need not be
 	}
-	for {
-		d, err := f.root.Open(dir)
+	for d := dir; ; d = path.Dir(d) {
+		file, err := f.root.Open(d)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed with its last object meanwhile
 		}
 		if err != nil {
 			return err
 		}
-		err = errors.Join(d.Sync(), d.Close())
-		if err != nil || dir == "." {
+		if err := errors.Join(file.Sync(), file.Close()); err != nil {
 			return err
 		}
-		dir = path.Dir(dir)
+		f.durable.Lock()
+		known := d == "." || f.durable.dirs[d]
+		f.durable.Unlock()
+		if known {
+			break
+		}
 	}
+	f.durable.Lock()
+	defer f.durable.Unlock()
+	if len(f.durable.dirs) > maxDurable || f.durable.dirs == nil {
+		f.durable.dirs = map[string]bool{}
+	}
+	for d := dir; d != "."; d = path.Dir(d) {
+		f.durable.dirs[d] = true
+	}
+	return nil
 }
 
 func describe(key string, st fs.FileInfo) Info {
@@ -472,7 +493,13 @@ func (f *Folder) Delete(ctx context.Context, key string) error {
 		}
 	}
 	for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
-		if f.root.Remove(dir) != nil {
+		f.durable.Lock()
+		err := f.root.Remove(dir)
+		if err == nil {
+			delete(f.durable.dirs, dir)
+		}
+		f.durable.Unlock()
+		if err != nil {
 			break // not empty
 		}
 	}

@@ -47,9 +47,9 @@ func folders(t *testing.T) *site {
 	fs, err := objects.NewFolders("http://broker.test", bytes.Repeat([]byte("k"), 32), time.Now)
 	must(t, err)
 	t.Cleanup(func() { fs.Close() })
-	records, err := fs.Open(t.TempDir())
+	records, err := fs.Open(objectstest.Dir(t))
 	must(t, err)
-	out, err := fs.Open(t.TempDir())
+	out, err := fs.Open(objectstest.Dir(t))
 	must(t, err)
 	return &site{t, records, &objectstest.Store{Store: out}, (&objectstest.Transport{Handler: fs}).Client()}
 }

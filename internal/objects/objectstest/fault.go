@@ -7,7 +7,9 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
+	"testing"
 	"time"
 
 	"gpubroker/internal/objects"
@@ -15,6 +17,22 @@ import (
 
 // ErrAway is the cause of what an away transport or store answers.
 var ErrAway = errors.New("connection refused (test)")
+
+// Dir returns a folder for a store that a test writes much to: in memory where
+// the system has such a place, since a store syncs all that it writes.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "gpubroker-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
 
 // Transport carries requests to a handler of this process without a network,
 // so that it works in virtual time, and spoils them on demand.
