@@ -61,7 +61,7 @@ func (m *machine) stateAt(t time.Time) providers.InstanceState {
 func (m *machine) live() bool { return m.ended.IsZero() }
 
 func (m *machine) reprice(now time.Time, p money.Rate) {
-	if n := len(m.billed); n > 0 && m.taken.IsZero() && m.stopping.IsZero() && m.billed[n-1].Price != p {
+	if n := len(m.billed); n > 0 && m.billed[n-1].Price != p {
 		if m.billed[n-1].From.Equal(now) {
 			m.billed[n-1].Price = p
 			return
@@ -143,7 +143,7 @@ func (w *World) launch(req simapi.Launch, dud bool) (simapi.Machine, error) {
 	req.Tags = maps.Clone(req.Tags)
 	m := &machine{id: fmt.Sprintf("sim-%06d", number), number: number, offer: o, req: req, dud: dud, launched: w.now}
 	o.live++
-	w.machines = append(w.machines, m)
+	w.machines, w.living = append(w.machines, m), append(w.living, m)
 	w.byID[m.id], w.byRequest[req.Request] = m, m
 	w.note("launched", m, "", "at %s, bound %s", o.price, req.PriceMax)
 	if w.cfg.BillsBoot {
@@ -240,6 +240,7 @@ func (w *World) finish(m *machine) {
 	}
 	m.ended = w.now
 	m.offer.live--
+	w.living = slices.DeleteFunc(w.living, func(l *machine) bool { return l == m })
 	w.note("terminated", m, "", "%s after %s", m.cause, m.ended.Sub(m.launched))
 	w.at(w.now.Add(w.cfg.Remember.D()), func() {
 		delete(w.byID, m.id)
@@ -410,8 +411,8 @@ func (w *World) pick(p simapi.Pick, self *machine) *machine {
 		return self
 	}
 	var here []*machine
-	for _, m := range w.machines {
-		if m.live() && m.stopping.IsZero() && m.taken.IsZero() && m.offer.Matches(p.Match) &&
+	for _, m := range w.living {
+		if m.stopping.IsZero() && m.taken.IsZero() && m.offer.Matches(p.Match) &&
 			(p.Machine == "" || p.Machine == m.id) && (p.Number == 0 || p.Number == m.number) {
 			here = append(here, m)
 		}

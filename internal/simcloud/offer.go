@@ -93,8 +93,8 @@ func (w *World) setPrice(o *offer, p money.Rate) {
 	if o.Kind != providers.Spot {
 		return
 	}
-	for _, m := range w.machines {
-		if m.offer != o || !m.ended.IsZero() {
+	for _, m := range w.living {
+		if m.offer != o {
 			continue
 		}
 		if m.req.PriceMax > 0 && p > m.req.PriceMax {
@@ -122,8 +122,8 @@ func (w *World) setCapacity(o *offer, n *int) {
 		return
 	}
 	var stay []*machine
-	for _, m := range w.machines {
-		if m.offer == o && m.live() && m.taken.IsZero() && m.stopping.IsZero() {
+	for _, m := range w.living {
+		if m.offer == o && m.taken.IsZero() && m.stopping.IsZero() {
 			stay = append(stay, m)
 		}
 	}
@@ -187,8 +187,8 @@ func (w *World) Quotas() []providers.Quota {
 }
 
 func (w *World) used(q Quota) (sum float64) {
-	for _, m := range w.machines {
-		if m.live() && q.covers(m.offer) {
+	for _, m := range w.living {
+		if q.covers(m.offer) {
 			sum += q.units(m.offer.shape)
 		}
 	}

@@ -188,9 +188,11 @@ func (o *osProcess) wait() {
 }
 
 // signalAll stops everything but the first process, and then kills it if asked.
-// Stopping comes first so that nothing forks away. What cannot be stopped within
-// a second (it hangs in the kernel) is an error.
+// Stopping comes first so that nothing forks away. One that waits in the kernel
+// (state D, such as a shell whose forked child was stopped before its exec)
+// runs no more either: it stops when it comes out.
 func (o *osProcess) signalAll(kill bool) error {
+	told := map[int]bool{}
 	for range 1000 {
 		all := o.members()
 		delete(all, o.cmd.Process.Pid)
@@ -199,8 +201,8 @@ func (o *osProcess) signalAll(kill bool) error {
 		}
 		moving := false
 		for pid, state := range all {
-			if state != "T" {
-				moving = true
+			if state != "T" && !(state == "D" && told[pid]) {
+				moving, told[pid] = true, true
 				_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have gone
 			}
 		}

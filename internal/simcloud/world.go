@@ -30,6 +30,7 @@ type World struct {
 	offers    []*offer // by place
 	byPlace   map[simapi.Place]*offer
 	machines  []*machine // by number, forgotten ones included: the invoice needs them
+	living    []*machine // those that hold capacity, by number
 	byID      map[string]*machine
 	byRequest map[string]*machine
 	faults    []*fault

@@ -224,6 +224,30 @@ func TestPriceBoundIsKept(t *testing.T) {
 	})
 }
 
+func TestPriceBoundIsKeptWhileItBoots(t *testing.T) {
+	cfg := small()
+	cfg.Boot = dur(10 * time.Second)
+	cfg.Offers[0].Steps = []Step{{At: dur(5 * time.Second), Price: new(money.Rate(900_000_000))}, {At: dur(20 * time.Second), Price: new(money.Rate(350_000_000))}}
+	inWorld(t, cfg, nil, func(t *testing.T, w *World) {
+		m := launch(t, w, "req", spotA, func(l *simapi.Launch) { l.PriceMax = 400_000_000 })
+		time.Sleep(time.Minute)
+		want := []providers.PriceChange{
+			{From: w.start.Add(10 * time.Second), Price: 400_000_000},
+			{From: w.start.Add(20 * time.Second), Price: 350_000_000},
+		}
+		bill, err := w.Bill(m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, bill.Prices); diff != "" {
+			t.Error(diff)
+		}
+		if !bill.End.Equal(w.start.Add(37 * time.Second)) {
+			t.Errorf("billed until %s; the notice of 30 s was given at 5 s, and 2 s are for stopping", bill.End)
+		}
+	})
+}
+
 func TestNoticeTiming(t *testing.T) {
 	tests := []struct {
 		name     string
