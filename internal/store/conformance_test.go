@@ -16,14 +16,14 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 func TestSQLite(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, queuetest.Engine{New: func(t *testing.T) queuetest.Open {
+	queuetest.Run(t, queuetest.Engine{Runs: 25, New: func(t *testing.T) queuetest.Open {
 		return opener("sqlite:" + filepath.Join(t.TempDir(), "broker.db"))
 	}})
 }
 
 func TestPostgres(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, queuetest.Engine{Replicas: true, Runs: 15, New: func(t *testing.T) queuetest.Open {
+	queuetest.Run(t, queuetest.Engine{Replicas: true, Runs: 6, New: func(t *testing.T) queuetest.Open {
 		return opener(pgtest.Database(t))
 	}})
 }

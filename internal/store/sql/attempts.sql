@@ -41,11 +41,12 @@ WHERE instance = $1 AND (created, id) > ($2, $3) AND (live = 1 OR ended >= $4)
 ORDER BY created, id LIMIT $5
 
 -- name: load
+-- CROSS JOIN keeps SQLite from reading all attempts first.
 SELECT doc FROM attempts WHERE live = 1
 UNION ALL
 SELECT a.doc
-FROM tasks AS t JOIN attempts AS a ON a.job = t.job AND a.idx = t.idx
-WHERE t.state IN ('queued', 'held', 'running') AND a.live = 0
+FROM tasks AS t CROSS JOIN attempts AS a
+WHERE t.state IN ('queued', 'held', 'running') AND a.job = t.job AND a.idx = t.idx AND a.live = 0
   AND a.number = (SELECT MAX(b.number) FROM attempts AS b WHERE b.job = t.job AND b.idx = t.idx)
 
 -- name: prune

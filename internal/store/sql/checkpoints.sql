@@ -24,9 +24,10 @@ ORDER BY 1 LIMIT 1
 SELECT doc FROM checkpoints WHERE job = $1 AND idx = $2 ORDER BY number
 
 -- name: load
+-- CROSS JOIN keeps SQLite from reading all checkpoints first.
 SELECT c.doc
-FROM tasks AS t JOIN checkpoints AS c ON c.job = t.job AND c.idx = t.idx
-WHERE t.state IN ('queued', 'held', 'running') AND c.swept = 0
+FROM tasks AS t CROSS JOIN checkpoints AS c
+WHERE t.state IN ('queued', 'held', 'running') AND c.job = t.job AND c.idx = t.idx AND c.swept = 0
 
 -- name: prune
 DELETE FROM checkpoints
