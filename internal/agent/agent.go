@@ -122,6 +122,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			continue
 		}
 		a.follow(ctx)
+		if pause(ctx, backoff(1, time.Second, lastRetry)) != nil {
+			break
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,6 +44,10 @@ type record struct {
 	Log     logPosition       `json:"log"`
 	Output  *agentapi.Output  `json:"output,omitzero"`
 	Broken  []agentapi.Broken `json:"broken,omitzero"`
+	// SaveNumber is the last number that a save was sent under; Saves are complete
+	// and not yet committed.
+	SaveNumber int64           `json:"save_number,omitzero"`
+	Saves      []agentapi.Save `json:"saves,omitzero"`
 }
 
 // stopOrder is the wish that an attempt ends, whoever has it.
@@ -64,7 +70,8 @@ type attempt struct {
 	kill context.CancelCauseFunc
 	done chan struct{} // the goroutine is over
 
-	moves *checkpoint.Transfer
+	moves   *checkpoint.Transfer
+	resumed *checkpoint.Manifest // what the goroutine restored
 
 	logOver chan struct{} // closed when nothing more comes into the log
 	logSent chan struct{} // closed when all of it was sent
@@ -83,7 +90,8 @@ type attempt struct {
 	refused map[string]string // the URL that the store last refused, by the same
 	wanted  map[string]bool   // asked for and not yet there
 	changed chan struct{}     // closed and replaced at each change of want, order or urls
-	saves   []agentapi.Save   // complete and not yet committed
+	saving  *saving           // while the command runs
+	answers int               // of the broker, that named the attempt
 	forget  bool              // the broker has it in its books, or does not want it
 	told    time.Time         // progress was last told
 	idled   bool              // a stall was told
@@ -144,13 +152,9 @@ func (t *attempt) update(d agentapi.DesiredAttempt) {
 			}
 		}
 	}
-	kept := t.saves[:0]
-	for _, s := range t.saves {
-		if s.Number > d.Committed {
-			kept = append(kept, s)
-		}
-	}
-	t.saves = kept
+	t.answers++
+	t.committed(d.Committed)
+	t.forgetURLs(d.Committed)
 	forget := d.Recorded && t.rec.Phase == agentapi.PhaseEnded
 	t.notify()
 	t.mu.Unlock()
@@ -235,7 +239,7 @@ func (t *attempt) observe() agentapi.ObservedAttempt {
 	o := agentapi.ObservedAttempt{
 		ID: t.id, Token: t.rec.Token, Phase: t.rec.Phase, Busy: agentapi.Of(t.busy()),
 		Broken: t.rec.Broken, Resumed: t.rec.Resumed, Output: t.rec.Output, LogSize: t.rec.Log.Sent, Ended: t.rec.Ended,
-		Saves: append([]agentapi.Save(nil), t.saves...),
+		Saves: t.rec.Saves,
 	}
 	o.Units, o.Progress = t.units, t.progress()
 	if t.rec.Phase == agentapi.Running {
@@ -295,6 +299,19 @@ func (t *attempt) touch() {
 	t.mu.Unlock()
 	if tell || watched {
 		t.a.poke()
+	}
+}
+
+// forgetURLs drops the URLs of what has arrived. The lock is held.
+func (t *attempt) forgetURLs(committed int64) {
+	for key := range t.urls {
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(key, "PUT "), "/")
+		number, _, _ := strings.Cut(rest, "/")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err == nil && (kind == "save" && n <= committed || kind == "log" && n <= t.rec.Log.Chunk) {
+			delete(t.urls, key)
+			delete(t.refused, key)
+		}
 	}
 }
 

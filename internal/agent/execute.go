@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,25 +12,19 @@ import (
 
 // execute runs the command to its end and writes down how it ended.
 func (t *attempt) execute(cmd Command) {
-	r, w, err := os.Pipe()
+	cmd.Output = t.logs
+	saves, err := t.startSaving()
+	var proc Process
+	if err == nil {
+		if proc, err = t.a.exec.Start(cmd); err != nil {
+			err = agentError(err)
+		}
+	}
 	if err != nil {
-		t.endStaging(agentError(err))
+		saves.finish(false)
+		t.endStaging(err)
 		return
 	}
-	cmd.Output = w
-	proc, err := t.a.exec.Start(cmd)
-	w.Close()
-	if err != nil {
-		r.Close()
-		t.endStaging(agentError(err))
-		return
-	}
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		// Read until the last holder of the pipe is gone, or the deadline below.
-		_, _ = io.CopyBuffer(t.logs, struct{ io.Reader }{r}, make([]byte, 32<<10))
-	}()
 	began := time.Now()
 	t.mu.Lock()
 	t.began, t.moved = began, began
@@ -41,15 +34,10 @@ func (t *attempt) execute(cmd Command) {
 
 	exited := make(chan Exit, 1)
 	go func() { exited <- proc.Wait() }()
-	stopSaving := t.startSaving()
 	exit, order := t.attend(proc, exited)
-	// Nothing of it is left, so what the pipe holds is all there is.
-	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // a pipe takes deadlines
-	<-copied
-	r.Close()
-	stopSaving()
 	t.touch()
 	if t.ctx.Err() != nil {
+		saves.finish(false)
 		return
 	}
 	end := t.judge(exit, order)
@@ -63,6 +51,8 @@ func (t *attempt) execute(cmd Command) {
 	}
 	busy := time.Since(began)
 	t.set(func(r *record) { r.Busy, r.Ended, r.Phase = busy, &end, agentapi.Uploading })
+	// A success needs no save, and one that was cancelled has no use for it.
+	saves.finish(!succeeded(&end) && (order == nil || order.save))
 }
 
 // attend watches over the running command: it ends it when it is asked to, and

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"os"
+	"io"
 	"syscall"
 )
 
@@ -20,12 +20,12 @@ type Executor interface {
 
 // Command is what an [Executor] starts.
 type Command struct {
-	ID     string   // of the attempt
-	Args   []string // program and arguments
-	Dir    string   // workspace
-	Env    []string // the whole environment; it may hold secrets
-	Output *os.File // for standard output and error
-	Memory int64    // bytes; 0 means no limit
+	ID     string    // of the attempt
+	Args   []string  // program and arguments
+	Dir    string    // workspace
+	Env    []string  // the whole environment; it may hold secrets
+	Output io.Writer // takes standard output and error
+	Memory int64     // bytes; 0 means no limit
 }
 
 // Process is a started command with everything that it started.
@@ -39,7 +39,8 @@ type Process interface {
 	Signal(sig syscall.Signal) error
 	// Kill ends everything. It may be called at any time and often.
 	Kill()
-	// Wait returns once nothing of the command is left. It is called once.
+	// Wait returns once nothing of the command is left and all its output was
+	// taken. It is called once.
 	Wait() Exit
 }
 

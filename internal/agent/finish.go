@@ -19,8 +19,8 @@ import (
 	"gpubroker/internal/reason"
 )
 
-// finish sends what the command left: the output of a success, the last save of
-// anything else, and the rest of the log.
+// finish sends what the command left: the output of a success, and the rest of
+// the log. The last save was sent before.
 func (t *attempt) finish() {
 	t.mu.Lock()
 	rec := t.rec
@@ -44,8 +44,6 @@ func (t *attempt) finish() {
 					t.set(func(r *record) { r.Ended = end })
 				}
 			}
-		} else {
-			t.lastSave(ctx)
 		}
 		if t.logs != nil {
 			t.logs.finish()
@@ -225,7 +223,8 @@ func outputNames(root string, folder bool) ([]string, error) {
 // sendAtOnce is how many parts of a file are under way at a time.
 const sendAtOnce = 4
 
-// sendFile sends one file in parts. An empty file is one part of no bytes.
+// sendFile sends one file in parts. An empty file has none: the broker makes it, since
+// not every store takes an empty part.
 func (t *attempt) sendFile(ctx context.Context, path, name string) (agentapi.OutputFile, error) {
 	file := agentapi.OutputFile{Name: name}
 	f, err := os.Open(path)
@@ -238,7 +237,7 @@ func (t *attempt) sendFile(ctx context.Context, path, name string) (agentapi.Out
 		return file, fmt.Errorf("%w: %w", errOutput, err)
 	}
 	file.Bytes = info.Size()
-	n := max(1, int((file.Bytes+agentapi.PartSize-1)/agentapi.PartSize))
+	n := int((file.Bytes + agentapi.PartSize - 1) / agentapi.PartSize)
 	file.Parts = make([]agentapi.Part, n)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

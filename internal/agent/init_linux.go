@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -50,8 +51,7 @@ type initReport struct {
 // returns the process's exit code.
 func Init() int {
 	// What the init does not need must not reach the command.
-	unix.CloseOnExec(orderFD)
-	unix.CloseOnExec(reportFD)
+	closeOnExec()
 	// Stop signals come through the pipe. Those that reach the init by way of its
 	// group or a terminal are not meant for it.
 	// Notify rather than Ignore: what is ignored would stay so in the command.
@@ -73,6 +73,25 @@ func Init() int {
 	// When the agent is gone nobody reads it.
 	_ = json.NewEncoder(report).Encode(rep)
 	return 0
+}
+
+// closeOnExec keeps every descriptor but the first three from the command: the
+// init's own, and those that whoever started the agent left open.
+func closeOnExec() {
+	if unix.CloseRange(orderFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	unix.CloseOnExec(orderFD) // kernels before 5.11
+	unix.CloseOnExec(reportFD)
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 func runJob(job initJob, orders *bufio.Reader) (initReport, error) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +39,9 @@ type MetadataNotice struct {
 // NoMetadata is the service of a machine that has none.
 type NoMetadata struct{}
 
+// errNoMetadata says that the machine has no metadata service.
+var errNoMetadata = errors.New("this machine has no metadata service")
+
 // CloudID is unknown.
 func (NoMetadata) CloudID(context.Context) (string, error) { return "", nil }
 
@@ -63,7 +66,7 @@ func NewMetadata(set Settings) (Metadata, error) {
 		if base == "" {
 			return nil, errors.New("agent: SIMCLOUD_METADATA is not set, so there is no metadata address")
 		}
-		return &ec2Metadata{base: base, client: client, tokenless: true}, nil
+		return &simMetadata{base, client}, nil
 	case "ec2":
 		return &ec2Metadata{base: or("http://169.254.169.254"), client: client}, nil
 	case "gce":
@@ -107,31 +110,72 @@ func (e *metadataError) Error() string {
 	return fmt.Sprintf("agent: metadata: %s answered %d", e.url, e.status)
 }
 
+// simMetadata speaks simcloud's (docs/simcloud.md).
+type simMetadata struct {
+	base   string
+	client *http.Client
+}
+
+func (m *simMetadata) get(ctx context.Context, path string) (string, bool, error) {
+	return ask(ctx, m.client, http.MethodGet, m.base+"/v1/"+path, http.Header{})
+}
+
+// CloudID is the machine's id.
+func (m *simMetadata) CloudID(ctx context.Context) (string, error) {
+	id, _, err := m.get(ctx, "instance-id")
+	return strings.TrimSpace(id), err
+}
+
+// Notice looks at both warnings.
+func (m *simMetadata) Notice(ctx context.Context) (*MetadataNotice, error) {
+	return twoNotices(ctx, m.get, "notice", "rebalance")
+}
+
+// twoNotices looks at the warning of an end and at the advice to go; the end
+// goes before advice.
+func twoNotices(ctx context.Context, get func(context.Context, string) (string, bool, error), end, advice string) (*MetadataNotice, error) {
+	body, found, err := get(ctx, end)
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		var action struct {
+			Action string    `json:"action"`
+			Time   time.Time `json:"time"`
+		}
+		if json.Unmarshal([]byte(body), &action) != nil {
+			action.Time = time.Time{} // something is coming; when, is not known
+		}
+		return &MetadataNotice{kindPreempt, action.Time}, nil
+	}
+	_, found, err = get(ctx, advice)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &MetadataNotice{Kind: kindRebalance}, nil
+}
+
 // ec2Metadata speaks IMDSv2 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/
-// spot-instance-termination-notices.html); simcloud speaks it without tokens.
+// spot-instance-termination-notices.html).
 type ec2Metadata struct {
-	base      string
-	client    *http.Client
-	tokenless bool
-	token     string
+	base   string
+	client *http.Client
+	token  string
 }
 
 func (m *ec2Metadata) get(ctx context.Context, path string) (string, bool, error) {
 	for try := 0; ; try++ {
-		if m.token == "" && !m.tokenless {
+		if m.token == "" {
 			token, found, err := ask(ctx, m.client, http.MethodPut, m.base+"/latest/api/token",
 				http.Header{"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": {"21600"}})
 			if err != nil || !found {
-				return "", false, errors.Join(errNoMetadata, err)
+				return "", false, fmt.Errorf("agent: metadata: no token: %w", errors.Join(errNoMetadata, err))
 			}
 			m.token = token
 		}
-		header := http.Header{}
-		if m.token != "" {
-			header.Set("X-Aws-Ec2-Metadata-Token", m.token)
-		}
-		body, found, err := ask(ctx, m.client, http.MethodGet, m.base+"/latest/meta-data/"+path, header)
-		if e, ok := errors.AsType[*metadataError](err); ok && e.status == http.StatusUnauthorized && !m.tokenless && try == 0 {
+		body, found, err := ask(ctx, m.client, http.MethodGet, m.base+"/latest/meta-data/"+path,
+			http.Header{"X-Aws-Ec2-Metadata-Token": {m.token}})
+		if e, ok := errors.AsType[*metadataError](err); ok && e.status == http.StatusUnauthorized && try == 0 {
 			m.token = "" // it ran out
 			continue
 		}
@@ -145,28 +189,9 @@ func (m *ec2Metadata) CloudID(ctx context.Context) (string, error) {
 	return strings.TrimSpace(id), err
 }
 
-// Notice looks at both warnings; the end of the machine goes before advice.
+// Notice looks at both warnings.
 func (m *ec2Metadata) Notice(ctx context.Context) (*MetadataNotice, error) {
-	body, found, err := m.get(ctx, "spot/instance-action")
-	if err != nil {
-		return nil, err
-	}
-	if found {
-		var action struct {
-			Action string    `json:"action"`
-			Time   time.Time `json:"time"`
-		}
-		if err := json.Unmarshal([]byte(body), &action); err != nil {
-			// It says that something is coming; when, is not known.
-			return &MetadataNotice{Kind: kindPreempt}, nil
-		}
-		return &MetadataNotice{kindPreempt, action.Time}, nil
-	}
-	_, found, err = m.get(ctx, "events/recommendations/rebalance")
-	if err != nil || !found {
-		return nil, err
-	}
-	return &MetadataNotice{Kind: kindRebalance}, nil
+	return twoNotices(ctx, m.get, "spot/instance-action", "events/recommendations/rebalance")
 }
 
 // gceMetadata speaks Google's (cloud.google.com/compute/docs/instances/
@@ -216,6 +241,10 @@ func (m *azureMetadata) Notice(ctx context.Context) (*MetadataNotice, error) {
 	if err != nil || body == "" {
 		return nil, err
 	}
+	name, err := m.CloudID(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var doc struct {
 		Events []struct {
 			EventType string
@@ -227,7 +256,7 @@ func (m *azureMetadata) Notice(ctx context.Context) (*MetadataNotice, error) {
 		return nil, fmt.Errorf("agent: metadata: scheduled events: %w", err)
 	}
 	for _, e := range doc.Events {
-		if e.EventType != "Preempt" {
+		if e.EventType != "Preempt" || !slices.Contains(e.Resources, name) {
 			continue
 		}
 		at, err := time.Parse(time.RFC1123, e.NotBefore)
@@ -332,18 +361,4 @@ func (t *attempt) due(by time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.rec.Task.Checkpoint != nil || by.IsZero() || time.Until(by) < min(t.rec.Task.StopGrace.Std(), 5*time.Second)+3*time.Second
-}
-
-// saveSoon asks a command that can save to do so; it is asked once per advice.
-func (t *attempt) saveSoon() {
-	t.mu.Lock()
-	can := t.rec.Task.Checkpoint != nil && t.rec.Phase == agentapi.Running && !t.asked
-	t.asked = t.asked || can
-	t.mu.Unlock()
-	if !can {
-		return
-	}
-	if err := os.WriteFile(t.saveNow(), nil, 0o644); err != nil {
-		t.log.Warn("cannot ask the command to save", "err", err)
-	}
 }

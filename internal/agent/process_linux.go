@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -72,7 +73,23 @@ func (p *processes) Start(c Command) (Process, error) {
 		return nil, errors.New("agent: start a command: it is empty")
 	}
 	job := initJob{Args: c.Args, Dir: c.Dir, Env: append(c.Env, marker+c.Dir), Namespace: p.namespace}
-	return p.spawn(job, c.Output, &c)
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("agent: start a command: %w", err)
+	}
+	run, err := p.spawn(job, w, &c)
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	run.output = r
+	run.copying.Go(func() {
+		// It ends with the last holder of the pipe, or by the deadline in Wait. The
+		// writer never fails.
+		_, _ = io.CopyBuffer(c.Output, struct{ io.Reader }{r}, make([]byte, 32<<10))
+	})
+	return run, nil
 }
 
 // spawn starts an init with its job.
@@ -175,6 +192,8 @@ type process struct {
 	cmd       *exec.Cmd
 	orders    *os.File
 	report    *os.File
+	output    *os.File // what the command writes; nil for a probe
+	copying   sync.WaitGroup
 	namespace bool
 	dir       string
 	group     *cgroup
@@ -239,6 +258,12 @@ func (r *process) Wait() Exit {
 		for killMarked(r.dir) > 0 {
 			time.Sleep(5 * time.Millisecond)
 		}
+	}
+	if r.output != nil {
+		// Nothing of it is left, so what the pipe holds is all there is.
+		_ = r.output.SetReadDeadline(time.Now().Add(5 * time.Second)) // a pipe takes deadlines
+		r.copying.Wait()
+		r.output.Close()
 	}
 	exit := Exit{Code: rep.Code, Signal: syscall.Signal(rep.Signal)}
 	switch {

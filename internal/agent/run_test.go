@@ -21,9 +21,9 @@ func TestRunsACommandToItsEnd(t *testing.T) {
 		Env:     map[string]string{"GREETING": "world"},
 		Secrets: map[string]string{"TOKEN": "s3cret-value"},
 		Index:   7,
-		Input:   "s3://in/text.txt",
-		Fetch:   []agentapi.Fetch{{Name: "input", Path: "in/text.txt", Digest: "sha256:" + sha256Hex("some text\n")}},
-		Output:  &agentapi.OutputSpec{Path: "out/done.txt"},
+		Input:   "s3://in/text.txt", InputPath: "in/text.txt",
+		Fetch:  []agentapi.Fetch{{Name: "input", Path: "in/text.txt", Digest: "sha256:" + sha256Hex("some text\n")}},
+		Output: &agentapi.OutputSpec{Path: "out/done.txt"},
 	})
 	b.store.set(func() { b.store.objects["input"] = []byte("some text\n") })
 	end := b.end("a1")
@@ -83,10 +83,10 @@ func TestHowCommandsEnd(t *testing.T) {
 }
 
 func TestTaskThatIgnoresTheStopSignalIsKilled(t *testing.T) {
-	b := newFakeBroker(t)
-	startAgent(t, b, t.TempDir(), nil)
-	b.add("a1", agentapi.Task{Shell: `trap '' TERM; echo ready; while :; do sleep 0.1; done`, ProgressLog: "(x)"})
-	b.running("a1")
+	b, dir := newFakeBroker(t), t.TempDir()
+	startAgent(t, b, dir, nil)
+	b.add("a1", agentapi.Task{Shell: `trap '' TERM; echo > up; while :; do sleep 0.1; done`})
+	waitFor(t, filepath.Join(dir, "attempts/a1/work/up"))
 	began := time.Now()
 	b.stop("a1", agentapi.Stop{Grace: agentapi.Of(500 * time.Millisecond)})
 	end := b.end("a1")
@@ -99,10 +99,10 @@ func TestTaskThatIgnoresTheStopSignalIsKilled(t *testing.T) {
 }
 
 func TestStopSignalLetsTheCommandFinishInOrder(t *testing.T) {
-	b := newFakeBroker(t)
-	startAgent(t, b, t.TempDir(), nil)
-	b.add("a1", agentapi.Task{Shell: `trap 'echo bye; exit 9' INT; while :; do sleep 0.1; done`, StopSignal: "SIGINT", StopGrace: agentapi.Of(20 * time.Second)})
-	b.running("a1")
+	b, dir := newFakeBroker(t), t.TempDir()
+	startAgent(t, b, dir, nil)
+	b.add("a1", agentapi.Task{Shell: `trap 'echo bye; exit 9' INT; echo > up; while :; do sleep 0.1; done`, StopSignal: "SIGINT", StopGrace: agentapi.Of(20 * time.Second)})
+	waitFor(t, filepath.Join(dir, "attempts/a1/work/up"))
 	b.stop("a1", agentapi.Stop{})
 	end := b.end("a1")
 	if end.Ended.ExitCode == nil || *end.Ended.ExitCode != 9 || end.Ended.Layer != layerAgent {

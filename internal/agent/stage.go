@@ -89,12 +89,31 @@ func (t *attempt) local(path string) (string, error) {
 func (t *attempt) fetch(ctx context.Context, f agentapi.Fetch, path string) error {
 	from := func(ctx context.Context, stale string) (string, error) { return t.url(ctx, "GET "+f.Name, stale) }
 	if f.URL != "" {
-		from = func(context.Context, string) (string, error) { return f.URL, nil }
+		from = func(context.Context, string) (string, error) { return t.fresh(f), nil }
 	}
 	if err := fetchTo(ctx, t.a.store, from, path, f.Digest, f.Bytes); err != nil {
 		return fmt.Errorf("agent: fetch %s: %w", cmp.Or(f.Path, f.Name), err)
 	}
 	return nil
+}
+
+// fresh is the URL of a file as the broker signed it last.
+func (t *attempt) fresh(f agentapi.Fetch) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, now := range append(t.want.Task.Fetch[:len(t.want.Task.Fetch):len(t.want.Task.Fetch)], deref(t.want.Task.Workdir)) {
+		if now.Name == f.Name && now.Path == f.Path && now.URL != "" {
+			return now.URL
+		}
+	}
+	return f.URL
+}
+
+func deref(f *agentapi.Fetch) agentapi.Fetch {
+	if f == nil {
+		return agentapi.Fetch{}
+	}
+	return *f
 }
 
 // restore brings back the newest checkpoint that is whole, and returns its
@@ -120,6 +139,7 @@ func (t *attempt) restore(ctx context.Context) (int64, error) {
 	if m == nil {
 		return 0, nil
 	}
+	t.resumed = m
 	return m.Number, nil
 }
 
@@ -149,8 +169,11 @@ func (t *attempt) openLogs(pattern string) error {
 // command fills in what the command sees.
 func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 	input := task.Input
-	if len(task.Fetch) > 0 {
-		input = filepath.Join(t.work(), task.Fetch[0].Path)
+	if task.InputPath != "" {
+		var err error
+		if input, err = t.local(task.InputPath); err != nil {
+			return Command{}, err
+		}
 	}
 	output := ""
 	if task.Output != nil {
@@ -219,8 +242,6 @@ func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 	}
 	return Command{ID: t.id, Args: args, Dir: t.work(), Env: list, Memory: task.Memory}, nil
 }
-
-func (t *attempt) saveNow() string { return filepath.Join(t.tmp(), "save-now") }
 
 // unpack writes a tar.gz below a folder. Nothing in it can lead out.
 func unpack(ctx context.Context, archive, into string) error {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -139,11 +138,9 @@ func (a *Agent) follow(ctx context.Context) {
 		default:
 			fails++
 			dirty = true
-			level := a.log.Warn
-			if fails == 1 {
-				level = a.log.Info // a broker that restarts
+			if fails&(fails-1) == 0 { // ever more seldom
+				a.log.Warn("sync failed", "tries", fails, "err", got.err)
 			}
-			level("sync failed", "tries", fails, "err", got.err)
 			if pause(ctx, backoff(fails, firstRetry, lastRetry)) != nil {
 				return
 			}
@@ -248,6 +245,3 @@ func leaseStop(left time.Duration) stopOrder {
 		layer: layerMachine, by: time.Now().Add(left), save: true,
 	}
 }
-
-// errNoMetadata says that the machine has no metadata service.
-var errNoMetadata = errors.New("this machine has no metadata service")
