@@ -26,7 +26,7 @@ type Task struct {
 	Attempt  string `json:"attempt,omitzero"` // the one that may commit; "" when none
 	Attempts int    `json:"attempts"`         // placements so far
 	Failures int    `json:"failures"`         // attempts that failed by the task's own doing
-	Setups int `json:"setups,omitzero"` // attempts that a machine failed to set up
+	Setups   int    `json:"setups,omitzero"`  // attempts that a machine failed to set up
 	// Saves is the highest checkpoint number ever handed out; numbers are never
 	// used twice. Committed is the one to resume from, 0 for none.
 	Saves     int64 `json:"saves,omitzero"`
