@@ -51,7 +51,7 @@ func call[T any](ctx context.Context, p *Provider, inv invocation, f func(contex
 		if e.Code == providers.RateLimited {
 			pace.throttled(sent, told)
 		}
-		if try >= p.opts.Tries || ctx.Err() != nil || !mayRepeat(e) {
+		if try >= p.opts.Tries || !mayRepeat(e) {
 			return none, e
 		}
 		wait := max(backoff, told)

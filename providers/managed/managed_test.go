@@ -267,6 +267,83 @@ func TestPaceAdaptsToThrottling(t *testing.T) {
 	})
 }
 
+func TestRepeatsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		start := time.Now()
+		p := managed.New(&script{list: func(context.Context) ([]providers.Instance, error) {
+			at = append(at, time.Since(start))
+			return nil, &providers.Error{Code: providers.Unavailable, RetryAfter: -time.Hour}
+		}}, managed.Options{Tries: 8, Jitter: noJitter})
+		_, err := p.List(t.Context())
+		var want []time.Duration
+		for _, s := range []float64{0, .5, 1.5, 3.5, 7.5, 15.5, 25.5, 35.5} {
+			want = append(want, time.Duration(s*float64(time.Second)))
+		}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Error(diff)
+		}
+		if e, ok := errors.AsType[*providers.Error](err); !ok || e.RetryAfter != 0 {
+			t.Errorf("a negative wait reaches the caller: %#v", err)
+		}
+	})
+}
+
+// A burst that is refused as one closes the bucket for every caller, and halves
+// the pace once: its refusals say one thing.
+func TestABurstIsOneRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration
+		p := managed.New(&script{
+			list: func(context.Context) ([]providers.Instance, error) {
+				time.Sleep(100 * time.Millisecond)
+				return nil, &providers.Error{Code: providers.RateLimited, RetryAfter: 10 * time.Second}
+			},
+			describe: func(_ context.Context, ref providers.Ref) (providers.Instance, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				at = append(at, time.Since(start))
+				return providers.Instance{}, code(providers.NotFound)
+			},
+		}, managed.Options{Rate: 8, Burst: 8, Tries: 1, Jitter: noJitter})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { _, _ = p.List(t.Context()) })
+		}
+		wg.Wait()
+		for range 12 {
+			_, _ = p.Describe(t.Context(), providers.Ref{Request: "r"})
+		}
+		if at[0] < 10*time.Second {
+			t.Errorf("another call was sent after %v, the provider asked for 10s", at[0])
+		}
+		if took := at[len(at)-1] - at[0]; took < time.Second || took > 3*time.Second {
+			t.Errorf("11 more calls took %v, want about 2s at half the pace of 8", took)
+		}
+	})
+}
+
+func TestWhoStopsWaitingGivesItsTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := managed.New(&script{list: func(context.Context) ([]providers.Instance, error) { return nil, nil }},
+			managed.Options{Rate: 1, Burst: 1})
+		_, _ = p.List(t.Context())
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if _, err := p.List(ctx); providers.CodeOf(err) != providers.DeadlineExceed {
+				t.Errorf("got %v", err)
+			}
+			cancel()
+		}
+		start := time.Now()
+		if _, err := p.List(t.Context()); err != nil || time.Since(start) > time.Second {
+			t.Errorf("waited %v behind callers that have left: %v", time.Since(start), err)
+		}
+	})
+}
+
 func TestPaceRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle := true
