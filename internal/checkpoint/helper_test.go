@@ -57,6 +57,7 @@ type machine struct {
 	tr      *checkpoint.Transfer
 	saver   *checkpoint.Saver
 	next    int64
+	writes  int
 }
 
 func (w *world) machine(attempt string, partSize int64) *machine {
@@ -100,7 +101,8 @@ func (m *machine) Get(ctx context.Context, name, _ string) (string, error) {
 func (m *machine) write(name string, data []byte) {
 	m.t.Helper()
 	file := m.writeNow(name, data)
-	at := time.Now().Add(-time.Second)
+	m.writes++ // two writes never bear the same time, in virtual time neither
+	at := time.Now().Add(-time.Second + time.Duration(m.writes))
 	must(m.t, os.Chtimes(file, at, at))
 }
 
