@@ -307,10 +307,10 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 		if why != "" {
 			p.breach(ctx, OpList, why, refName(inst.Ref))
 		}
-		switch why {
-		case ForeignOwner:
+		if why == ForeignOwner {
 			continue
-		case WrongRequest: // the tag on the machine is the truth
+		}
+		if why == WrongRequest { // the tag on the machine is the truth
 			inst.Ref.Request = inst.Tags.Request
 		}
 		ours = append(ours, inst)

@@ -125,8 +125,10 @@ func checkSecrets(t testing.TB, s *subject) {
 	o := s.offers(t)[0]
 	var shown []string
 	for _, f := range []Fault{
-		{Op: "launch", Code: providers.Unauthorized}, {Op: "launch", Code: providers.Unavailable},
-		{Op: "launch", Code: providers.RateLimited}, {Op: "launch", Hang: true, After: true},
+		{Op: "launch", Code: providers.Unauthorized},
+		{Op: "launch", Code: providers.Unavailable},
+		{Op: "launch", Code: providers.RateLimited},
+		{Op: "launch", Hang: true, After: true},
 	} {
 		s.inject(t, f)
 		ctx, cancel := context.WithTimeout(t.Context(), s.patience())

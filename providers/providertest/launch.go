@@ -74,8 +74,10 @@ func launchChecks() []Check {
 		name string
 		code providers.Code
 	}{
-		{"launch-no-capacity", providers.NoCapacity}, {"launch-quota", providers.QuotaExceeded},
-		{"launch-unauthorized", providers.Unauthorized}, {"launch-throttled", providers.RateLimited},
+		{"launch-no-capacity", providers.NoCapacity},
+		{"launch-quota", providers.QuotaExceeded},
+		{"launch-unauthorized", providers.Unauthorized},
+		{"launch-throttled", providers.RateLimited},
 	} {
 		c := refusal.code
 		checks = append(checks, Check{refusal.name, "A refused launch has the code " + string(c) + ", leaves nothing behind and is not retried by the adapter", func(t testing.TB, s *subject) {
