@@ -113,7 +113,7 @@ fmt: $(LINTER) ## Format the Go files
 
 .PHONY: format-check
 format-check:
-	@files=$$("$$(go env GOROOT)/bin/gofmt" -l cmd providers scheduler queue internal); \
+	@files=$$("$$(go env GOROOT)/bin/gofmt" -l cmd examples internal providers queue scheduler); \
 	[ -z "$$files" ] || { echo "not formatted (make fmt mends it):"; echo "$$files"; exit 1; }
 
 .PHONY: generate
