@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,20 +42,73 @@ type site struct {
 	folders *objects.Folders
 	objects objects.Store
 	set     control.Settings
-	fault   func(op string, done bool) error
+	// point is asked before and after every write to the store and every call of
+	// the cloud; true kills the broker there.
+	point func(what string) bool
 
 	mu     sync.Mutex
 	broker *control.Broker // nil while it is down
 	st     *store.Store
 	stop   func()
-	// done are the busy seconds of each task by attempt, as its agent counted.
-	ran map[string]time.Duration
+	dead   *life // of the broker that runs now
+}
+
+// life is one run of the broker: once it is over, nothing that it does has an
+// effect.
+type life struct {
+	over    bool
+	crashed chan struct{}
+}
+
+var errDead = errors.New("the broker was killed here")
+
+// at is a crash point of a life; it reports whether the life is over.
+func (s *site) at(l *life, what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.over && s.point != nil && s.point(what) {
+		l.over = true
+		s.broker = nil
+		close(l.crashed)
+	}
+	if l.over {
+		return errDead
+	}
+	return nil
+}
+
+// kill ends a life between two points.
+func (l *life) kill(s *site) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.over = true
+}
+
+// deadly is a connection to the cloud that dies with its broker.
+type deadly struct {
+	site *site
+	life *life
+	next http.RoundTripper
+}
+
+func (d *deadly) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := d.site.at(d.life, "call "+r.Method+" "+r.URL.Path); err != nil {
+		return nil, err
+	}
+	res, err := d.next.RoundTrip(r)
+	if dead := d.site.at(d.life, "answer "+r.Method+" "+r.URL.Path); dead != nil {
+		if err == nil {
+			err = res.Body.Close()
+		}
+		return nil, errors.Join(dead, err)
+	}
+	return res, err
 }
 
 // newSite makes a site whose machines run the test's own agent.
 func newSite(t testing.TB, cfg cloud.Config) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir(), ran: map[string]time.Duration{}}
+	s := &site{t: t, dir: t.TempDir()}
 	cfg.Tokens.API = token
 	world, err := cloud.New(cfg, &cloud.Null{Boot: s.boot}, nil)
 	if err != nil {
@@ -86,7 +140,13 @@ func (s *site) Open(_ context.Context, url string) (objects.Store, string, error
 func (s *site) start() {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	st, err := store.Open(ctx, filepath.Join(s.dir, "store.db"), store.Options{Fault: s.fault})
+	l := &life{crashed: make(chan struct{})}
+	st, err := store.Open(ctx, filepath.Join(s.dir, "store.db"), store.Options{Fault: func(op string, done bool) error {
+		if op != "commit" {
+			return nil
+		}
+		return s.at(l, fmt.Sprintf("%s done=%t", op, done))
+	}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -104,7 +164,7 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	a, err := simcloud.New("sim", simcloud.SettingsFor(cloud.InProcessURL, s.world.Config().Capabilities()),
-		simcloud.Access{Token: token, Owner: "broker", Client: cloud.InProcess(s.world)})
+		simcloud.Access{Token: token, Owner: "broker", Client: &http.Client{Transport: &deadly{s, l, cloud.InProcess(s.world).Transport}}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -115,16 +175,30 @@ func (s *site) start() {
 	wg.Go(func() { _ = tables.Run(ctx) })
 	wg.Go(func() { _ = b.Run(ctx) })
 	s.mu.Lock()
-	s.broker, s.st = b, st
+	s.broker, s.st, s.dead = b, st, l
 	s.mu.Unlock()
 	s.stop = func() {
 		s.mu.Lock()
 		s.broker = nil
 		s.mu.Unlock()
+		l.kill(s)
 		cancel()
 		wg.Wait()
-		if err := st.Close(); err != nil && s.fault == nil {
+		if err := st.Close(); err != nil {
 			s.t.Error(err)
+		}
+	}
+}
+
+// rise starts the broker anew whenever it has been killed, until the test ends.
+func (s *site) rise(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.dead.crashed:
+			s.stop()
+			s.start()
 		}
 	}
 }
@@ -175,13 +249,17 @@ func (s *site) await(id string, limit time.Duration) *queue.Job {
 			return j
 		}
 	}
-	for _, i := range s.up().Instances() {
+	b := s.up()
+	if b == nil {
+		s.t.Fatalf("job %s: the broker is down after %v", id, limit)
+	}
+	for _, i := range b.Instances() {
 		s.t.Logf("instance %s %s lease %v end %v attempts %d", i.ID, i.State, i.Lease, i.End, len(i.Attempts))
 	}
-	if d, _, ok := s.up().Decision(id); ok {
+	if d, _, ok := b.Decision(id); ok {
 		s.t.Logf("decision: %+v", d)
 	}
-	j, err := s.up().Job(context.Background(), id)
+	j, err := b.Job(context.Background(), id)
 	s.t.Fatalf("job %s is not done after %v: %+v, %v", id, limit, j, err)
 	return nil
 }
@@ -189,12 +267,21 @@ func (s *site) await(id string, limit time.Duration) *queue.Job {
 // quiet waits until every machine is settled.
 func (s *site) quiet(limit time.Duration) {
 	s.t.Helper()
+	defer func() {
+		if b := s.up(); b == nil {
+			s.t.Error("the broker is down")
+		}
+	}()
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Second) {
 		if b := s.up(); b != nil && len(b.Instances()) == 0 {
 			return
 		}
 	}
-	for _, i := range s.up().Instances() {
+	b := s.up()
+	if b == nil {
+		return
+	}
+	for _, i := range b.Instances() {
 		s.t.Errorf("not settled after %v: %s %s %v", limit, i.ID, i.State, i.Gone)
 	}
 }
@@ -262,7 +349,7 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		}
 		a.cred, a.end = res.Credential, sent.Add(res.Lease.For.Std())
 	}
-	for pause(ctx, time.Second) {
+	for pause(ctx, a.beat()) {
 		if time.Now().After(a.end) {
 			a.guest.PowerOff()
 			return
@@ -288,6 +375,18 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		}
 		a.apply(d)
 	}
+}
+
+// beat is how long the agent waits: less while something is about to happen.
+func (a *fakeAgent) beat() time.Duration {
+	next := 5 * time.Second
+	for _, t := range a.tasks {
+		if t.ended != nil || t.want.Stop != nil {
+			return time.Second
+		}
+		next = min(next, max(time.Second, t.length-t.base-t.busy))
+	}
+	return next
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

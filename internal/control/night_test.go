@@ -1,6 +1,8 @@
 package control_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,4 +58,142 @@ func TestQuietNight(t *testing.T) {
 			t.Errorf("the ledger sums to %v, the cloud's invoice to %v", got, want)
 		}
 	})
+}
+
+// outcome is what must be the same however often the broker is killed.
+type outcome struct {
+	State queue.TaskState
+	Exit  int
+}
+
+const crashArray = `
+name: night
+project: media
+scenario: transcode
+tasks: {count: 37}
+work: {time: 2m, on: l4}
+resources: {gpu: [l4, t4], slots: 2}
+run: {command: [work, 2m]}
+`
+
+const crashLong = `
+name: train
+project: media
+resources: {gpu: l4}
+work: {time: 20m, on: l4}
+checkpoint: {dir: ckpt, interval: 2m}
+run: {command: [work, 20m]}
+`
+
+const crashFailing = `
+name: broken
+project: media
+resources: {gpu: none}
+spot: {policy: always}
+work: {time: 1m}
+run: {command: [work, 1m, fail]}
+retry: {failures: 1}
+`
+
+const crashSteady = `
+name: steady
+project: media
+resources: {gpu: none, vcpu: 2}
+spot: {policy: never}
+max_duration: 1h
+run: {command: [work, 5m]}
+`
+
+// crashNight runs the same forty tasks with the broker killed wherever point says,
+// and checks what must hold whatever happens.
+func crashNight(t *testing.T, point func(what string) bool) map[queue.TaskID]outcome {
+	t.Helper()
+	s := newSite(t, cloud.Default(1))
+	s.start()
+	defer s.close()
+	var jobs []*queue.Job
+	for _, text := range []string{crashArray, crashLong, crashFailing, crashSteady} {
+		jobs = append(jobs, s.submit(text))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	risen := make(chan struct{})
+	s.mu.Lock()
+	s.point = point
+	s.mu.Unlock()
+	go func() { defer close(risen); s.rise(ctx) }()
+	names := map[string]string{}
+	for _, j := range jobs {
+		s.await(j.ID, 12*time.Hour)
+		names[j.ID] = j.Name
+	}
+	s.quiet(2 * time.Hour)
+	s.mu.Lock()
+	s.point = nil
+	s.mu.Unlock()
+	cancel()
+	<-risen
+	out := map[queue.TaskID]outcome{}
+	for _, j := range jobs {
+		rows, err := s.st.Tasks(context.Background(), queue.TaskQuery{Job: j.ID, Page: queue.Page{Limit: 1000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			o := outcome{State: r.State, Exit: -1}
+			if r.ExitCode != nil {
+				o.Exit = *r.ExitCode
+			}
+			out[queue.TaskID{Job: names[j.ID], Index: r.Index}] = o
+		}
+	}
+	if got, want := s.ledger(), s.world.Invoice().Total; got != want || want == 0 {
+		t.Errorf("the ledger sums to %v, the cloud's invoice to %v", got, want)
+	}
+	return out
+}
+
+// Every write to the store and every call of the cloud is a place where the
+// broker dies once: the tasks end as they would have.
+func TestKillEverywhere(t *testing.T) {
+	var want map[queue.TaskID]outcome
+	points := 0
+	synctest.Test(t, func(t *testing.T) {
+		want = crashNight(t, func(string) bool { points++; return false })
+	})
+	if len(want) != 40 {
+		t.Fatalf("%d tasks in the undisturbed run", len(want))
+	}
+	// Each run dies at every stride-th point, beginning with another one: all runs
+	// together die at all of them.
+	const stride = 61
+	runs := stride
+	if testing.Short() {
+		runs = 3
+	}
+	t.Logf("%d points in the undisturbed run", points)
+	for first := range runs {
+		t.Run(fmt.Sprintf("from %d", first), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := -first * stride / runs
+				if runs == stride {
+					n = -first
+				}
+				deaths := 0
+				got := crashNight(t, func(what string) bool {
+					n++
+					if n%stride == 0 && n > 0 {
+						deaths++
+						return true
+					}
+					return false
+				})
+				t.Logf("killed %d times", deaths)
+				for id, w := range want {
+					if got[id] != w {
+						t.Errorf("%v ended as %+v, undisturbed as %+v", id, got[id], w)
+					}
+				}
+			})
+		})
+	}
 }
