@@ -78,10 +78,19 @@ func New(set Settings, p Parts) *Agent {
 	}
 	return &Agent{
 		Parts: p, set: set, log: p.Log, exec: p.Executor, meta: p.Metadata,
-		store:    &http.Client{Transport: p.Store},
+		store:    &http.Client{Transport: p.Store, CheckRedirect: sameMethod},
 		changed:  make(chan struct{}, 1),
 		attempts: map[string]*attempt{}, free: make(chan struct{}),
 	}
+}
+
+// sameMethod follows a redirect only as the same call: net/http would turn a PUT
+// into a GET, whose success says nothing of what was sent.
+func sameMethod(req *http.Request, via []*http.Request) error {
+	if req.Method != via[0].Method || len(via) > 5 {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 // Run runs the agent until the context ends (nil), or the broker refuses it

@@ -215,21 +215,26 @@ func (t *attempt) lead(lease time.Duration) time.Duration {
 	return min(t.rec.Task.StopGrace.Std()+15*time.Second, lease/4)
 }
 
-// set changes the record, keeps it on disk, and tells the broker.
+// set changes the record: on disk first, so that what the broker is told is known
+// to a restarted agent. change may be called twice and must depend on the record
+// alone.
 func (t *attempt) set(change func(*record)) {
 	t.keeping.Lock()
 	defer t.keeping.Unlock()
 	t.mu.Lock()
-	change(&t.rec)
 	rec := t.rec
-	t.notify()
+	change(&rec)
 	t.mu.Unlock()
-	t.a.poke()
 	rec.Task.Secrets, rec.Task.Fetch, rec.Task.Workdir = nil, nil, nil
 	if err := writeJSON(filepath.Join(t.dir, "record.json"), rec); err != nil {
 		// A restarted agent would know less; what runs goes on.
 		t.log.Error("cannot keep the attempt's record", "err", err)
 	}
+	t.mu.Lock()
+	change(&t.rec)
+	t.notify()
+	t.mu.Unlock()
+	t.a.poke()
 }
 
 // observe is the attempt as the broker is told.
