@@ -3,9 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"slices"
-	"sort"
-	"strconv"
-	"strings"
 	"time"
 
 	"gpubroker/internal/money"
@@ -18,6 +15,9 @@ type Catalog struct {
 	Revision uint64
 	Shapes   []Shape
 	Offers   int // in all shapes
+
+	providers []string    // names, sorted
+	seen      []time.Time // when offers were seen, ascending and distinct
 }
 
 // Shape is offers that differ only in market and price.
@@ -33,76 +33,123 @@ type Offer struct {
 	Price     money.Rate
 	Reference money.Rate // the same type on demand in the same region; 0 when unknown
 	Full      bool
-	Capacity  int // 0 unknown
+	Capacity  int // machines; 0 unknown
 	Seen      time.Time
+	Currency  money.Currency
+
+	provider int // index in the catalog's providers
 }
 
 // NewCatalog groups offers by shape. Its result does not depend on their order.
+// Of several offers of one market and shape the one seen last is kept, and of
+// those the cheapest.
 func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
-	onDemand := map[string]money.Rate{}
-	place := func(o *providers.Offer) string { return o.Provider + "/" + o.Region + "/" + o.Type }
+	type place struct{ provider, region, kind string }
+	c := &Catalog{Revision: revision}
+	onDemand := map[place]money.Rate{}
+	names := map[string]int{}
+	at := map[providers.Shape]int{}
 	for i := range offers {
-		if o := &offers[i]; o.Kind == providers.OnDemand {
-			if p, ok := onDemand[place(o)]; !ok || o.Price < p {
-				onDemand[place(o)] = o.Price
+		o := &offers[i]
+		if _, ok := names[o.Provider]; !ok {
+			names[o.Provider] = 0
+			c.providers = append(c.providers, o.Provider)
+		}
+		if _, ok := at[o.Shape]; !ok {
+			at[o.Shape] = len(c.Shapes)
+			c.Shapes = append(c.Shapes, Shape{Shape: o.Shape})
+		}
+		if o.Kind == providers.OnDemand && o.Price > 0 {
+			key := place{o.Provider, o.Region, o.Type}
+			if p, ok := onDemand[key]; !ok || o.Price < p {
+				onDemand[key] = o.Price
 			}
 		}
 	}
-	byShape := map[string]*Shape{}
+	slices.Sort(c.providers)
+	for i, name := range c.providers {
+		names[name] = i
+	}
 	for i := range offers {
 		o := &offers[i]
-		key := shapeKey(&o.Shape)
-		s := byShape[key]
-		if s == nil {
-			s = &Shape{Shape: o.Shape}
-			byShape[key] = s
-		}
-		entry := Offer{
-			Market: o.Market, Price: o.Price, Reference: onDemand[place(o)],
-			Full: o.Available == providers.Full, Capacity: o.Capacity, Seen: o.Seen,
-		}
+		s := &c.Shapes[at[o.Shape]]
+		list := &s.OnDemand
 		if o.Kind == providers.Spot {
-			s.Spot = append(s.Spot, entry)
-		} else {
-			s.OnDemand = append(s.OnDemand, entry)
+			list = &s.Spot
+		}
+		*list = append(*list, Offer{
+			Market: o.Market, Price: o.Price, Reference: onDemand[place{o.Provider, o.Region, o.Type}],
+			Full: o.Available == providers.Full, Capacity: o.Capacity, Seen: o.Seen.UTC(), Currency: o.Currency,
+			provider: names[o.Provider],
+		})
+	}
+	slices.SortFunc(c.Shapes, func(a, b Shape) int { return compareShapes(&a.Shape, &b.Shape) })
+	for i := range c.Shapes {
+		s := &c.Shapes[i]
+		s.Spot, s.OnDemand = tidy(s.Spot), tidy(s.OnDemand)
+		c.Offers += len(s.Spot) + len(s.OnDemand)
+		for _, list := range [...][]Offer{s.Spot, s.OnDemand} {
+			for j := range list {
+				c.seen = append(c.seen, list[j].Seen)
+			}
 		}
 	}
-	c := &Catalog{Revision: revision, Offers: len(offers)}
-	keys := make([]string, 0, len(byShape))
-	for k := range byShape {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	byPrice := func(a, b Offer) int {
-		return cmp.Or(cmp.Compare(a.Price, b.Price), a.Market.Compare(b.Market))
-	}
-	for _, k := range keys {
-		s := byShape[k]
-		slices.SortFunc(s.Spot, byPrice)
-		slices.SortFunc(s.OnDemand, byPrice)
-		c.Shapes = append(c.Shapes, *s)
-	}
+	slices.SortFunc(c.seen, time.Time.Compare)
+	c.seen = slices.CompactFunc(c.seen, time.Time.Equal)
 	return c
 }
 
-func shapeKey(s *providers.Shape) string {
-	n := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
-	return strings.Join([]string{
-		s.GPU, s.GPUName, n(s.GPUs), strconv.FormatInt(s.GPUMemory, 10), n(s.VCPU),
-		strconv.FormatInt(s.Memory, 10), strconv.FormatInt(s.Disk, 10), s.Arch,
-	}, "|")
+// tidy leaves one offer of each market, and sorts by price.
+func tidy(list []Offer) []Offer {
+	slices.SortFunc(list, func(a, b Offer) int {
+		return cmp.Or(
+			a.Market.Compare(b.Market), b.Seen.Compare(a.Seen), cmp.Compare(a.Price, b.Price),
+			cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.Capacity, b.Capacity), truth(a.Full, b.Full),
+		)
+	})
+	list = slices.CompactFunc(list, func(a, b Offer) bool { return a.Market == b.Market })
+	slices.SortFunc(list, func(a, b Offer) int {
+		return cmp.Or(cmp.Compare(a.Price, b.Price), a.Market.Compare(b.Market))
+	})
+	return list
 }
 
-// all yields a shape's offers of the kinds allowed.
-func (s *Shape) lists(kinds []providers.Kind) [2][]Offer {
-	lists := [2][]Offer{s.Spot, s.OnDemand}
-	if len(kinds) > 0 {
-		if !slices.Contains(kinds, providers.Spot) {
-			lists[0] = nil
-		}
-		if !slices.Contains(kinds, providers.OnDemand) {
-			lists[1] = nil
-		}
+func compareShapes(a, b *providers.Shape) int {
+	return cmp.Or(
+		cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.GPUName, b.GPUName), cmp.Compare(a.GPUs, b.GPUs),
+		cmp.Compare(a.GPUMemory, b.GPUMemory), cmp.Compare(a.VCPU, b.VCPU), cmp.Compare(a.Memory, b.Memory),
+		cmp.Compare(a.Disk, b.Disk), cmp.Compare(a.NetworkBps, b.NetworkBps), cmp.Compare(a.Arch, b.Arch),
+	)
+}
+
+// truth orders false before true.
+func truth(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return lists
+	return 1
+}
+
+// kinds are the lists of a shape in the order in which they are walked.
+var kinds = [...]providers.Kind{providers.Spot, providers.OnDemand}
+
+// list returns a shape's offers of kinds[k].
+func (s *Shape) list(k int) []Offer {
+	if k == 0 {
+		return s.Spot
+	}
+	return s.OnDemand
+}
+
+// staleAt is the first moment after now at which an offer turns stale.
+func (c *Catalog) staleAt(now time.Time, stale time.Duration) time.Time {
+	// An offer is used while now - seen <= stale.
+	i, _ := slices.BinarySearchFunc(c.seen, now.Add(-stale), time.Time.Compare)
+	if i == len(c.seen) {
+		return time.Time{}
+	}
+	return c.seen[i].Add(stale + 1)
 }

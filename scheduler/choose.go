@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,178 +11,387 @@ import (
 	"gpubroker/scheduler/policy"
 )
 
-// choice is what the market offers a group.
+// How many candidates the policy sees: the best that may be used now, and the
+// best that are cooled down, which it may wait for.
+const (
+	readySpot      = 7
+	readyOnDemand  = 5
+	cooledSpot     = 2
+	cooledOnDemand = policy.MaxCandidates - readySpot - readyOnDemand - cooledSpot
+)
+
+// ruling is why an offer of a shape that fits is not used.
+type ruling uint8
+
+const (
+	usable ruling = iota
+	noPrice
+	otherCurrency
+	noAccount
+	refused // by provider, with a reason of its own
+	kindNotAllowed
+	notInterruptible
+	providerNotAsked
+	regionNotAsked
+	zoneNotAsked
+	full
+	stale
+	windowCloses
+	overMax
+	cooledDown
+	dearer
+	rulings
+)
+
+var rulingCodes = [rulings]reason.Code{
+	noPrice: "no_price", otherCurrency: "other_currency", noAccount: "no_account",
+	kindNotAllowed: "kind_not_allowed", notInterruptible: "not_interruptible",
+	providerNotAsked: "provider_not_asked", regionNotAsked: "region_not_asked", zoneNotAsked: "zone_not_asked",
+	full: "full", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
+	cooledDown: "cooled_down", dearer: "dearer",
+}
+
+// class is groups that may use the same offers and machines. It lives for a pass.
+type class struct {
+	needs   *Needs
+	fits    *fitSet
+	slotKey string
+	kinds   [len(kinds)]ruling
+	// refused says for each provider of the catalog why it may not be used.
+	refused []reason.Reason
+	known   []bool
+	suits   []suit // by bucket
+	choices map[load]*choice
+}
+
+// choice is what the market offers a load.
 type choice struct {
-	candidates []candidate // usable or cooled down, cheapest first
+	candidates []candidate // usable and cooled down, in order
 	usable     int
 	considered int
-	reasons    tally
+	reasons    []Count
+	best       []Option
 }
 
-// choose walks the offers of every shape that fits, by price, and keeps the
-// cheapest to finish at.
-func (s *Snapshot) choose(g *Group, m *Memo) choice {
-	ch := choice{considered: s.Catalog.Offers}
-	spot, steady := top{n: spotMarkets}, top{n: onDemandMarkets}
-	fits := m.fitsFor(s, &g.Needs)
-	kinds := g.kinds()
-	refusals := s.refusals(g)
-	for i := range s.Catalog.Shapes {
-		shape := &s.Catalog.Shapes[i]
-		if fits[i].slots == 0 {
-			ch.reasons.add(fits[i].why, len(shape.Spot)+len(shape.OnDemand))
-			continue
-		}
-		for k, list := range shape.lists(nil) {
-			kind, keep := providers.Spot, &spot
-			if k == 1 {
-				kind, keep = providers.OnDemand, &steady
-			}
-			if why, ok := kinds[kind]; ok {
-				ch.reasons.add(why, len(list))
-				continue
-			}
-			s.walk(g, shape, &fits[i], list, keep, &ch, refusals)
+// ready is the first candidate that may be used now.
+func (ch *choice) ready() *candidate {
+	for i := range ch.candidates {
+		if ch.candidates[i].cooled.IsZero() {
+			return &ch.candidates[i]
 		}
 	}
-	ch.candidates = slices.Concat(spot.list, steady.list)
-	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.less(&b) })
-	return ch
+	return nil
 }
 
-func (s *Snapshot) walk(g *Group, shape *Shape, f *fit, list []Offer, keep *top, ch *choice, refusals map[string]reason.Reason) {
-	for i := range list {
-		o := &list[i]
-		why := refusals[o.Market.Provider]
-		switch {
-		case !why.IsZero():
-		case len(g.Needs.Providers) > 0 && !slices.Contains(g.Needs.Providers, o.Market.Provider):
-			why = reason.New("provider_not_asked", "provider", o.Market.Provider)
-		case len(g.Needs.Regions) > 0 && !slices.Contains(g.Needs.Regions, o.Market.Region):
-			why = reason.New("region_not_asked", "region", o.Market.Region)
-		case len(g.Needs.Zones) > 0 && !slices.Contains(g.Needs.Zones, o.Market.Zone):
-			why = reason.New("zone_not_asked", "zone", o.Market.Zone)
-		case o.Full:
-			why = reason.New("full", "market", o.Market)
-		case s.Settings.Stale > 0 && s.Now.Sub(o.Seen) > s.Settings.Stale:
-			why = reason.New("stale_price", "seen", o.Seen.UTC().Format(time.RFC3339))
-		case g.Needs.MaxPrice > 0 && o.Price > g.Needs.MaxPrice:
-			ch.reasons.add(reason.New("price_over_max", "price", money.Amount(o.Price).Round(4), "max", g.Needs.MaxPrice), len(list)-i)
-			return // the rest is dearer
-		}
-		if !why.IsZero() {
-			ch.reasons.add(why, 1)
-			continue
-		}
-		c, why := s.price(g, shape, f, o)
-		if !why.IsZero() {
-			ch.reasons.add(why, len(list)-i) // the facts are the shape's
-			return
-		}
-		if cool, cooling := s.cooled(o.Market); cooling {
-			ch.reasons.add(reason.New("cooled_down", "until", clock(cool.Until), "after", cool.Reason.Code), 1)
+// classOf finds or makes the class of a group.
+func (p *pass) classOf(g *Group) *class {
+	var room [384]byte
+	n := &g.Needs
+	b := n.appendKey(room[:0])
+	for _, words := range [...][]string{n.Providers, n.Regions, n.Zones} {
+		b = appendWords(b, words)
+	}
+	for _, k := range n.Kinds {
+		b = append(append(b, k...), 0)
+	}
+	for _, w := range [...]string{g.Payer.Team, g.Payer.Project, g.Payer.Job, g.Project, g.OnDemand} {
+		b = append(append(b, w...), 1)
+	}
+	b = appendRate(b, n.MaxPrice)
+	b = appendBools(b, g.Interruptible, g.SpotAllowed)
+	if g.longest() > 0 {
+		b = appendRate(b, money.Rate(g.longest()))
+	}
+	if c, ok := p.classes[string(b)]; ok {
+		return c
+	}
+	c := &class{
+		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), kinds: g.kindRulings(),
+		choices: map[load]*choice{},
+	}
+	c.refused, c.known = p.refusals(g)
+	p.classes[string(b)] = c
+	return c
+}
+
+func appendRate(b []byte, r money.Rate) []byte {
+	for r > 0 {
+		b = append(b, byte(r))
+		r >>= 8
+	}
+	return append(b, 1)
+}
+
+func appendBools(b []byte, flags ...bool) []byte {
+	for _, f := range flags {
+		if f {
+			b = append(b, '+')
 		} else {
-			ch.usable++
-		}
-		keep.add(c)
-		if i+1 < len(list) && keep.closed(floor(g, &c, &list[i+1])) {
-			// No offer from here on can enter the best: they are usable, only dearer.
-			ch.usable += len(list) - i - 1
-			return
+			b = append(b, '-')
 		}
 	}
+	return b
 }
 
-// floor is the least that one task can cost at the next offer of the same shape
-// and kind: no preemption at all.
-func floor(g *Group, c *candidate, next *Offer) money.Amount {
-	a, err := money.Charge(c.view.Work, next.Price, money.Billing{Unit: time.Nanosecond})
-	if err != nil {
-		return money.MaxAmount
+// longest is how long a machine must be able to live for work that cannot stop.
+func (g *Group) longest() time.Duration {
+	if g.Interruptible {
+		return 0
 	}
-	return a / money.Amount(c.tasks(g))
+	return g.MaxDuration
 }
 
-// kinds returns the kinds of capacity that the group may not use, with why.
-func (g *Group) kinds() map[providers.Kind]reason.Reason {
-	out := map[providers.Kind]reason.Reason{}
-	if len(g.Needs.Kinds) > 0 {
-		for _, k := range []providers.Kind{providers.Spot, providers.OnDemand} {
-			if !slices.Contains(g.Needs.Kinds, k) {
-				out[k] = reason.New("kind_not_allowed", "kind", k)
-			}
+// kindRulings says which kinds of capacity the group may not use.
+func (g *Group) kindRulings() [len(kinds)]ruling {
+	var out [len(kinds)]ruling
+	for k, kind := range kinds {
+		if len(g.Needs.Kinds) > 0 && !slices.Contains(g.Needs.Kinds, kind) {
+			out[k] = kindNotAllowed
 		}
 	}
-	if !g.Interruptible && !g.SpotAllowed {
-		if _, ok := out[providers.Spot]; !ok {
-			out[providers.Spot] = reason.New("not_interruptible")
-		}
+	if out[0] == usable && !g.Interruptible && !g.SpotAllowed {
+		out[0] = notInterruptible
 	}
 	if g.OnDemand == "never" {
-		out[providers.OnDemand] = reason.New("kind_not_allowed", "kind", providers.OnDemand)
+		out[1] = kindNotAllowed
 	}
 	return out
 }
 
-// refusals returns the providers that the group may not use at all, with why.
-func (s *Snapshot) refusals(g *Group) map[string]reason.Reason {
-	out := map[string]reason.Reason{}
+// refusals says which providers the group may not use at all, and which have an
+// account.
+func (s *Snapshot) refusals(g *Group) (refused []reason.Reason, known []bool) {
 	strict := ""
-	for _, b := range s.Budgets {
-		if b.Guard == "strict" && b.Matches(g.Payer) {
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Guard == "strict" && b.Matches(g.Payer) && (strict == "" || b.Name < strict) {
 			strict = b.Name
 		}
 	}
-	for name, p := range s.Providers {
-		end := p.Capabilities.SelfEnd
-		itself := end == providers.EndGuest || end == providers.EndNone
+	refused = make([]reason.Reason, len(s.Catalog.providers))
+	known = make([]bool, len(refused))
+	for i, name := range s.Catalog.providers {
+		p, ok := s.Providers[name]
+		known[i] = ok
+		caps := &p.Capabilities
+		itself := (caps.SelfEnd == providers.EndGuest || caps.SelfEnd == providers.EndNone) && !caps.Shared
 		switch {
+		case !ok:
 		case len(p.Projects) > 0 && !slices.Contains(p.Projects, g.Project):
-			out[name] = reason.New("provider_not_for_project", "provider", name, "project", g.Project)
+			refused[i] = reason.New("provider_not_for_project", "provider", name, "project", g.Project)
 		case !p.Ready.IsZero():
-			out[name] = p.Ready
-		case strict != "" && itself && !p.Capabilities.Shared:
-			out[name] = reason.New("no_guest_end", "provider", name, "budget", strict)
-		case end == providers.EndNone && !p.GuestEnd && !p.Capabilities.Shared:
-			out[name] = reason.New("nothing_ends_it", "provider", name)
+			refused[i] = p.Ready
+		case strict != "" && itself:
+			refused[i] = reason.New("no_guest_end", "provider", name, "budget", strict)
+		case caps.SelfEnd == providers.EndNone && itself && !p.GuestEnd:
+			refused[i] = reason.New("nothing_ends_it", "provider", name)
+		case caps.LongestLife > 0 && g.longest()+caps.BootTime+g.Work.Stage > caps.LongestLife:
+			refused[i] = reason.New("longest_life", "provider", name, "life", caps.LongestLife, "want", g.longest())
 		}
 	}
+	return refused, known
+}
+
+// rule says why an offer may not be used now.
+func (p *pass) rule(l *load, c *class, o *Offer) ruling {
+	n := c.needs
+	switch {
+	case o.Price <= 0:
+		return noPrice
+	case o.Currency != "" && o.Currency != money.USD:
+		return otherCurrency
+	case !c.known[o.provider]:
+		return noAccount
+	case !c.refused[o.provider].IsZero():
+		return refused
+	case len(n.Providers) > 0 && !slices.Contains(n.Providers, o.Market.Provider):
+		return providerNotAsked
+	case len(n.Regions) > 0 && !slices.Contains(n.Regions, o.Market.Region):
+		return regionNotAsked
+	case len(n.Zones) > 0 && !slices.Contains(n.Zones, o.Market.Zone):
+		return zoneNotAsked
+	case o.Full:
+		return full
+	case p.Settings.Stale > 0 && p.Now.Sub(o.Seen) > p.Settings.Stale:
+		return stale
+	case n.MaxPrice > 0 && o.Price > n.MaxPrice:
+		return overMax
+	case !l.closes.IsZero() && !p.Now.Add(p.Providers[o.Market.Provider].Capabilities.BootTime+l.stage).Before(l.closes):
+		return windowCloses
+	}
+	return usable
+}
+
+// because gives a ruling its numbers.
+func (p *pass) because(r ruling, l *load, c *class, o *Offer) reason.Reason {
+	code := rulingCodes[r]
+	switch r {
+	case noPrice, full:
+		return reason.New(code, "market", o.Market)
+	case otherCurrency:
+		return reason.New(code, "currency", o.Currency)
+	case noAccount, providerNotAsked:
+		return reason.New(code, "provider", o.Market.Provider)
+	case refused:
+		return c.refused[o.provider]
+	case kindNotAllowed:
+		return reason.New(code, "kind", o.Market.Kind)
+	case regionNotAsked:
+		return reason.New(code, "region", o.Market.Region)
+	case zoneNotAsked:
+		return reason.New(code, "zone", cmp.Or(o.Market.Zone, "unknown"))
+	case stale:
+		return reason.New(code, "seen", clock(o.Seen))
+	case windowCloses:
+		return reason.New(code, "closes", clock(l.closes))
+	case overMax:
+		return reason.New(code, "price", money.Amount(o.Price).Round(4), "max", c.needs.MaxPrice)
+	case cooledDown:
+		cool, _ := p.cooled(o.Market)
+		return reason.New(code, "until", clock(cool.Until), "after", cool.Reason.Code)
+	case usable, notInterruptible, dearer, rulings:
+	}
+	return reason.New(code)
+}
+
+// choose asks the market, once for all groups of a class with the same load.
+func (p *pass) choose(c *class, l load) *choice {
+	if ch, ok := c.choices[l]; ok {
+		return ch
+	}
+	ch := p.look(c, &l, false)
+	c.choices[l] = ch
+	return ch
+}
+
+// look walks the offers of the shapes that fit, by what the work costs there at
+// the least, and stops where no later one can enter the best. whole walks all.
+func (p *pass) look(c *class, l *load, whole bool) *choice {
+	t := tally{pass: p, load: l, class: c}
+	ready := [...]top{{n: readySpot}, {n: readyOnDemand}}
+	cooled := [...]top{{n: cooledSpot}, {n: cooledOnDemand}}
+	ch := &choice{considered: p.Catalog.Offers}
+	unit := l.unit(c.fits.fastest)
+	for k := range kinds {
+		order, after := c.fits.order[k], c.fits.after[k]
+		for i, r := range order {
+			f := c.fits.fits[r.fit]
+			list := p.Catalog.Shapes[f.shape].list(k)
+			if why := c.kinds[k]; why != usable {
+				t.add(why, &list[0], after[i])
+				break
+			}
+			if !whole && ready[k].closed(r.least*unit) {
+				t.add(dearer, &list[0], after[i])
+				break
+			}
+			for j := range list {
+				o := &list[j]
+				if !whole && ready[k].closed(l.floor(o.Price, f)) {
+					t.add(dearer, o, len(list)-j)
+					break
+				}
+				why := p.rule(l, c, o)
+				if why == overMax && !whole {
+					t.add(why, o, len(list)-j) // the rest is dearer still
+					break
+				}
+				if why != usable {
+					t.add(why, o, 1)
+					continue
+				}
+				one := p.price(l, p.Catalog, f, o)
+				if cool, is := p.cooled(o.Market); is {
+					one.cooled = cool.Until
+					t.add(cooledDown, o, 1)
+					cooled[k].add(&one)
+					continue
+				}
+				ch.usable++
+				ready[k].add(&one)
+			}
+		}
+	}
+	ch.candidates = slices.Concat(ready[0].list, ready[1].list, cooled[0].list, cooled[1].list)
+	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.compare(&b) })
+	for i := range ch.candidates {
+		ch.candidates[i].name = ch.candidates[i].offer.Market.String()
+	}
+	ch.reasons = t.counts()
+	return ch
+}
+
+// options shows the best candidates, those that may be used now first.
+func (ch *choice) options(limit money.Rate) []Option {
+	if ch.best == nil {
+		for _, want := range [...]bool{false, true} {
+			for i := range ch.candidates {
+				if c := &ch.candidates[i]; c.cooled.IsZero() != want && len(ch.best) < best {
+					ch.best = append(ch.best, c.option(limit))
+				}
+			}
+		}
+	}
+	return ch.best
+}
+
+// tally counts the offers that were ruled out.
+type tally struct {
+	pass  *pass
+	load  *load
+	class *class
+	ruled [rulings]struct {
+		offers int
+		sample *Offer
+	}
+	refused map[reason.Code]*Count // each provider has its own reason
+}
+
+// add counts offers; o is one of them.
+func (t *tally) add(r ruling, o *Offer, offers int) {
+	if r == refused {
+		why := t.class.refused[o.provider]
+		if t.refused == nil {
+			t.refused = map[reason.Code]*Count{}
+		}
+		c := t.refused[why.Code]
+		if c == nil {
+			c = &Count{Code: why.Code, Sample: why}
+			t.refused[why.Code] = c
+		}
+		c.Offers += offers
+		return
+	}
+	one := &t.ruled[r]
+	one.offers += offers
+	// The sample is the cheapest, which is the one that people ask about.
+	if one.sample == nil || cmp.Or(cmp.Compare(o.Price, one.sample.Price), o.Market.Compare(one.sample.Market)) < 0 {
+		one.sample = o
+	}
+}
+
+func (t *tally) counts() []Count {
+	out := slices.Clone(t.class.fits.unfit)
+	merge := func(c Count) {
+		if i := slices.IndexFunc(out, func(o Count) bool { return o.Code == c.Code }); i >= 0 {
+			out[i].Offers += c.Offers
+			return
+		}
+		out = append(out, c)
+	}
+	for r := range t.ruled {
+		if one := &t.ruled[r]; one.offers > 0 {
+			merge(Count{Code: rulingCodes[r], Offers: one.offers, Sample: t.pass.because(ruling(r), t.load, t.class, one.sample)})
+		}
+	}
+	for _, c := range t.refused {
+		merge(*c)
+	}
+	sortCounts(out)
 	return out
 }
 
-// decide asks the policy about the cheapest candidates.
-func (s *Snapshot) decide(g *Group, ch *choice, current *policy.Placement) (policy.Decision, []policy.Candidate) {
-	v := policy.View{
-		Policy: g.Policy, Now: s.Now, Start: g.Accepted, Deadline: g.Deadline,
-		Interruptible: g.Interruptible, SpotAllowed: g.SpotAllowed,
-		AtRisk: g.AtRisk, Margin: s.Settings.Margin, Look: 5 * time.Second,
-		Patience: g.Patience, WaitingSince: g.Since, Current: current,
-	}
-	if v.AtRisk <= 0 {
-		v.AtRisk = assumedTask
-	}
-	for i := range ch.candidates {
-		v.Candidates = append(v.Candidates, ch.candidates[i].view)
-	}
-	if len(ch.candidates) > 0 {
-		// The reference rate is the cheapest candidate's; the whole of the work is
-		// what its slots run one after another.
-		v.Left = ch.candidates[0].view.Work
-		v.Total = v.Left
-		if g.Left > 0 && g.Left < 1 {
-			v.Total = time.Duration(float64(v.Left) / g.Left)
-		}
-		v.AtRisk = min(v.AtRisk, ch.candidates[0].task)
-	} else {
-		v.Left, v.Total = assumedTask, assumedTask
-	}
-	if current != nil {
-		v.Left = current.Work
-		if g.Left > 0 && g.Left < 1 {
-			v.Total = time.Duration(float64(v.Left) / g.Left)
-		}
-	}
-	return policy.Decide(v), v.Candidates
+func sortCounts(counts []Count) {
+	slices.SortFunc(counts, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Offers, a.Offers), cmp.Compare(a.Code, b.Code)) })
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -7,38 +7,41 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
-	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
 )
 
 const (
-	// best is how many options a decision shows.
-	best = 5
-	// spotMarkets and onDemandMarkets are the candidates that the policy sees.
-	spotMarkets     = 11
-	onDemandMarkets = policy.MaxCandidates - spotMarkets
-	// assumedTask stands for the length of a task that nobody has described: it
-	// only weighs the boot against the work.
+	// assumedTask stands for the length of a task that nobody has described, on
+	// the [ReferenceGPU]: it compares GPUs, and weighs the boot against the work.
 	assumedTask = 30 * time.Minute
-	// bootShare is the share of paid time that a boot may be before a machine is
-	// given more than one round of tasks.
-	bootShare = 0.1
-	// quantum is what costs are rounded to before they are compared.
-	quantum = money.Unit / 1_000_000
+	// bootShare is the share of paid time that a boot may take, in percent: a
+	// slot is given enough tasks one after another to keep to it.
+	bootShare = 10
+	// longUnit is a billing unit from which on a machine is rented for whole
+	// units: it is filled with work, and let go just before the next one.
+	longUnit = 10 * time.Minute
 )
 
 // candidate is an offer that may be chosen, with what finishing there costs.
 type candidate struct {
-	shape  *Shape
-	offer  *Offer
-	fit    *fit
-	rounds int           // tasks that each slot runs one after another
-	task   time.Duration // of one
-	rate   string
-	expect policy.Expectation // of one machine's whole share
-	per    money.Amount       // cost of one task, quantised
-	view   policy.Candidate
+	offer   *Offer
+	shape   *Shape
+	fit     fitted
+	billing money.Billing
+	deep    int           // tasks that a slot may run one after another
+	rounds  int           // that it does, as far as there are any
+	tasks   int           // that share the machine's cost
+	task    time.Duration // of one, staging not counted
+	stage   time.Duration // before each
+	delay   time.Duration // from launch to the first useful work
+	rate    string
+	cooled  time.Time
+	late    bool
+	history policy.History
+	name    string        // of the market, for the policy
+	hold    time.Duration // that the machine is expected to be held
+	per     money.Amount  // cost of one task
 }
 
 // Bound is the price that a machine's reservations assume for life: the price on
@@ -47,7 +50,7 @@ type candidate struct {
 func Bound(o *Offer, limit money.Rate) money.Rate {
 	b := o.Price
 	if o.Market.Kind == providers.Spot {
-		b = money.Rate(math.Ceil(float64(o.Price) * 1.3))
+		b = (o.Price*13 + 9) / 10
 		if o.Reference > 0 {
 			b = min(b, max(o.Reference, o.Price))
 		}
@@ -58,138 +61,210 @@ func Bound(o *Offer, limit money.Rate) money.Rate {
 	return b
 }
 
-// taskTime is how long one task of the group takes where the fit says, and where
-// the figure is from. ok is false when the work was described by a figure that
-// this machine's facts do not have.
-func (g *Group) taskTime(f *fit) (d time.Duration, rate string, ok bool) {
-	left := g.Left
-	if left <= 0 {
-		left = 1
-	}
+// load is how long the tasks of a group are, wherever they run.
+type load struct {
+	task      time.Duration // what is left of one on GPUs of the reference figure
+	reference float64
+	stage     time.Duration
+	atRisk    time.Duration
+	source    string
+	waiting   int
+	width     int // tasks of the job that may run at once; 0 means no limit
+	deadline  time.Time
+	closes    time.Time
+}
+
+// loadOf reads a group's work. running is how many of its job's tasks run.
+func (a *ask) loadOf(g *Group, running int) load {
 	task, source := g.Work.Task, cmp.Or(g.Work.Source, "given")
 	if task <= 0 {
 		task, source = assumedTask, "assumed"
 	}
-	scale := 1.0
-	if g.Needs.Figure != "" {
-		if f.figure <= 0 {
-			return 0, "", false
-		}
-		reference := g.Work.Figure
-		if reference <= 0 {
-			reference = f.figure
-		}
-		scale = reference / f.figure
-		if scale != 1 {
-			source = "modelled"
+	left := g.Left
+	if left <= 0 || left > 1 {
+		left = 1
+	}
+	l := load{
+		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, source: source,
+		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline,
+	}
+	if a.attribute.Name != "" {
+		if l.reference = g.Work.Figure; l.reference <= 0 {
+			l.reference = a.reference
 		}
 	}
-	return time.Duration(float64(task) * left * scale), source, true
+	if g.Limit >= 0 {
+		l.width = max(1, running+g.Limit)
+	}
+	if l.atRisk = g.AtRisk; l.atRisk <= 0 || l.atRisk > l.task {
+		l.atRisk = l.task
+	}
+	return l
 }
 
-// rounds is how many tasks one slot is given, so that booting stays a small part
-// of what is paid, and the deadline is kept.
-func (g *Group) rounds(now time.Time, boot, task time.Duration, slots int) int {
-	n := 1
-	if task > 0 {
-		n = int(math.Ceil(float64(boot) * (1 - bootShare) / bootShare / float64(task)))
-		if g.Deadline.After(now) {
-			n = min(n, int((g.Deadline.Sub(now)-boot)/2/task))
-		}
+// on is how long one task takes on GPUs of a figure, and what that is from.
+func (l *load) on(figure float64) (time.Duration, string) {
+	if figure == l.reference {
+		return l.task, l.source
 	}
-	if g.Limit >= 0 && g.Limit < g.Waiting {
-		n = max(n, (g.Waiting+g.Limit-1)/max(1, g.Limit))
+	source := l.source
+	if source != "assumed" {
+		source = "modelled"
 	}
-	return max(1, min(n, (g.Waiting+slots-1)/slots))
+	return max(time.Millisecond, time.Duration(float64(l.task)*l.reference/figure)), source
 }
 
-// price works out a candidate; ok is false with the reason when it cannot be one.
-func (s *Snapshot) price(g *Group, shape *Shape, f *fit, o *Offer) (candidate, reason.Reason) {
-	task, rate, ok := g.taskTime(f)
-	if !ok {
-		return candidate{}, reason.New("rate_unknown", "figure", g.Needs.Figure, "gpu", shape.GPU)
+// deep is how many tasks a slot may be given one after another: enough that the
+// boot is a small part of what is paid, or that a long billing unit is filled,
+// but no more than the time to the deadline holds, halved where a preemption may
+// take its share.
+func (l *load) deep(now time.Time, boot, margin, task time.Duration, billing money.Billing, spot bool) int {
+	busy := boot * (100 - bootShare) / bootShare
+	if unit := max(billing.Unit, billing.Minimum); unit >= longUnit {
+		busy = max(busy, (unit-boot)/task*task)
 	}
+	n := (busy + task - 1) / task
+	if l.deadline.After(now) {
+		room := l.deadline.Sub(now) - boot - margin
+		if spot {
+			room /= 2
+		}
+		n = min(n, room/task)
+	}
+	return int(max(1, n))
+}
+
+// rounds is how many tasks a slot runs one after another: as many as it may, at
+// least what the job's parallelism makes of it, and no more than there are.
+func (l *load) rounds(deep, slots int) int {
+	n := deep
+	if l.width > 0 && l.width < l.waiting {
+		n = max(n, (l.waiting+l.width-1)/l.width)
+	}
+	return min(n, (l.waiting+slots-1)/slots)
+}
+
+// price works out what the load costs at an offer.
+func (s *Snapshot) price(l *load, c *Catalog, f fitted, o *Offer) candidate {
 	caps := s.Providers[o.Market.Provider].Capabilities
-	boot := caps.BootTime
-	rounds := g.rounds(s.Now, boot, task, f.slots)
-	work := time.Duration(rounds) * (task + g.Work.Stage)
+	spot := o.Market.Kind == providers.Spot
+	task, rate := l.on(f.figure)
+	out := candidate{
+		offer: o, shape: &c.Shapes[f.shape], fit: f, billing: caps.Billing, task: task, rate: rate, stage: l.stage,
+		delay: caps.BootTime + l.stage, history: s.history(o.Market),
+	}
+	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, task+l.stage, caps.Billing, spot)
+	out.rounds = l.rounds(out.deep, int(f.slots))
+	out.tasks = max(1, min(out.rounds*int(f.slots), l.waiting))
+	out.late = l.deadline.After(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)
+	view := out.view(s)
+	e := policy.Expect(&view, l.atRisk, policy.History{})
+	out.hold, out.per = e.Time, e.Cost
+	return out
+}
+
+// done is when the first task would be done there, launched at now.
+func (c *candidate) done(now time.Time) time.Time { return now.Add(c.delay + c.task) }
+
+// work is the running time of each slot: its tasks, with the staging of all but
+// the first.
+func (c *candidate) work() time.Duration {
+	return time.Duration(c.rounds)*(c.task+c.stage) - c.stage
+}
+
+// view shows a candidate to the policy: one task's share of the machine.
+func (c *candidate) view(s *Snapshot) policy.Candidate {
 	kind := policy.OnDemand
-	if o.Market.Kind == providers.Spot {
+	if c.offer.Market.Kind == providers.Spot {
 		kind = policy.Spot
 	}
-	atRisk := g.AtRisk
-	if atRisk <= 0 || atRisk > task {
-		atRisk = task
+	tasks := money.Rate(c.tasks)
+	return policy.Candidate{
+		Market: c.name, Kind: kind, Price: (c.offer.Price + tasks - 1) / tasks, Billing: c.billing,
+		Work: c.work(), Delay: c.delay, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
-	c := candidate{
-		shape: shape, offer: o, fit: f, rounds: rounds, task: task, rate: rate,
-		view: policy.Candidate{
-			Market: o.Market.String(), Kind: kind, Price: o.Price, Billing: caps.Billing,
-			Work: work, Delay: boot + g.Work.Stage, History: s.History[o.Market.String()],
-		},
-	}
-	if cool, cooling := s.cooled(o.Market); cooling {
-		c.view.Hint.CooledUntil = cool.Until
-	}
-	c.expect = policy.Expect(&c.view, atRisk, policy.History{})
-	c.per = c.expect.Cost / money.Amount(c.tasks(g))
-	c.per -= c.per % quantum
-	return c, reason.Reason{}
 }
 
-// tasks is how many tasks share the machine's cost.
-func (c *candidate) tasks(g *Group) int { return max(1, min(c.rounds*c.fit.slots, g.Waiting)) }
+// floor is a cost that no offer of that price and fit comes below, for one task:
+// the work alone, with no boot and no preemption, shared by as many tasks as run
+// at once. An expectation is rounded to the second, so half a second is forgiven.
+func (l *load) floor(price money.Rate, f fitted) float64 {
+	task, _ := l.on(f.figure)
+	seconds := max(0, task.Seconds()-0.5)
+	return float64(price) * seconds / 3600 / float64(min(int(f.slots), l.waiting)) * (1 - 1e-9)
+}
 
-func (c *candidate) less(o *candidate) int {
-	return cmp.Or(cmp.Compare(c.per, o.per), cmp.Compare(c.view.Delay, o.view.Delay), c.offer.Market.Compare(o.offer.Market))
+// unit turns the price of a unit of work, from [ranked], into a cost that no
+// offer of its shape comes below.
+func (l *load) unit(fastest float64) float64 {
+	task, _ := l.on(fastest)
+	sure := max(0, 1-0.5/task.Seconds())
+	return l.task.Seconds() / 3600 * l.reference * sure * (1 - 1e-6)
+}
+
+// compare orders candidates: in time before late, then by cost, delay and
+// market; of the late ones the first to be done is the best.
+func (c *candidate) compare(o *candidate) int {
+	order := truth(c.late, o.late)
+	if order == 0 && c.late {
+		order = cmp.Compare(c.delay+c.task, o.delay+o.task)
+	}
+	return cmp.Or(order, cmp.Compare(c.per, o.per), cmp.Compare(c.delay, o.delay), c.offer.Market.Compare(o.offer.Market))
 }
 
 // option shows a candidate's cost in parts, for one task.
-func (c *candidate) option(g *Group) Option {
-	tasks := c.tasks(g)
-	at := func(d time.Duration) money.Amount {
+func (c *candidate) option(limit money.Rate) Option {
+	exact := func(d time.Duration) money.Amount {
 		a, err := money.Charge(d, c.offer.Price, money.Billing{Unit: time.Nanosecond})
 		if err != nil {
-			return 0
+			return money.MaxAmount
 		}
-		return a
+		return a / money.Amount(c.tasks)
 	}
-	paid, err := money.Charge(c.expect.Time, c.offer.Price, money.Billing{Unit: time.Nanosecond})
-	if err != nil {
-		paid = c.expect.Cost
-	}
-	share := func(a money.Amount) money.Amount { return a / money.Amount(tasks) }
-	work := time.Duration(c.rounds) * c.task
-	boot := c.view.Delay
-	parts := Parts{
-		Total: share(c.expect.Cost), Boot: share(at(boot)), Work: share(at(work)),
-		Rounding: share(c.expect.Cost - paid),
-	}
-	parts.Redo = parts.Total - parts.Boot - parts.Work - parts.Rounding
+	p := Parts{Total: c.per, Boot: min(c.per, exact(c.delay))}
+	p.Work = min(c.per-p.Boot, exact(c.work()))
+	held := min(c.per, max(p.Boot+p.Work, exact(c.hold)))
+	p.Redo = held - p.Boot - p.Work
+	p.Rounding = c.per - held
 	return Option{
-		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Slots: c.fit.slots,
-		Tasks: tasks, Time: c.task, Rate: c.rate, Cost: parts,
+		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
+		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay, Time: c.task, Rate: c.rate,
+		Late: c.late, Cooled: c.cooled, Cost: p,
 	}
 }
 
-// top keeps the n least candidates seen.
+// top keeps the n best candidates seen.
 type top struct {
 	n    int
 	list []candidate
 }
 
-// full reports whether no candidate that costs at least least can enter.
-func (t *top) closed(least money.Amount) bool {
-	return len(t.list) == t.n && least > t.list[t.n-1].per
+// closed reports whether no candidate that costs at least floor, in nano-units,
+// can enter.
+func (t *top) closed(floor float64) bool {
+	if len(t.list) < t.n {
+		return false
+	}
+	last := &t.list[t.n-1]
+	return !last.late && floor > float64(last.per)
 }
 
-func (t *top) add(c candidate) {
-	i, _ := slices.BinarySearchFunc(t.list, &c, func(a candidate, b *candidate) int { return a.less(b) })
+func (t *top) add(c *candidate) {
+	i, _ := slices.BinarySearchFunc(t.list, c, func(a candidate, b *candidate) int { return a.compare(b) })
 	if i >= t.n {
 		return
 	}
 	if len(t.list) == t.n {
 		t.list = t.list[:t.n-1]
 	}
-	t.list = slices.Insert(t.list, i, c)
+	t.list = slices.Insert(t.list, i, *c)
+}
+
+// octave is a share of work in eighths of octaves: running work is compared in
+// such steps, so that attempts of one job share an answer.
+func octave(left float64) float64 {
+	if left <= 0 || left >= 1 {
+		return 1
+	}
+	return math.Exp2(-math.Round(-8*math.Log2(max(left, 1.0/1024))) / 8)
 }

@@ -1,180 +1,407 @@
 package scheduler
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
 )
 
+// ReferenceGPU is the GPU that a task's length is taken for where nobody says
+// which: one that most clouds rent, and whose figures are known.
+const ReferenceGPU = "l4"
+
+// memoLimit bounds what a Memo keeps: fits of a needs and a shape.
+const memoLimit = 1 << 20
+
 // Memo keeps what a pass worked out for the next ones. The zero Memo is ready;
-// a warm and an empty one give the same plan.
+// a warm and an empty one give the same plan. It is not safe for concurrent use.
 type Memo struct {
-	revision uint64
-	fits     map[string][]fit // by needs, one for each shape
+	catalog *Catalog
+	facts   *gpu.Table
+	fits    map[string]*fitSet // by needs
+	asks    map[string]*ask    // by what is asked of GPUs
+	size    int
 }
 
-// fit is what is decided once per needs and shape.
-type fit struct {
-	slots  int     // tasks that one machine runs at once; 0 when it does not fit
-	figure float64 // governing figure of one task's share; 0 when unknown
-	why    reason.Reason
+// ask is what needs ask of GPUs, with the verdict on each model.
+type ask struct {
+	gpus      []string
+	require   gpu.Requirements
+	figure    string
+	attribute gpu.Attribute
+	reference float64 // figure of the ReferenceGPU, or of the least where it has none
+	verdicts  map[string]*verdict
 }
 
-// Key is equal for needs that every shape answers alike.
-func (n *Needs) key() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%g|%d|%v|%s|%g|%d|%d|%s|", n.GPUs, n.Slots, n.GPU, n.Figure, n.VCPU, n.Memory, n.Disk, n.Arch)
-	names := make([]string, 0, len(n.Require))
-	for name := range n.Require {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintf(&b, "%s=%v|", name, n.Require[name])
-	}
-	return b.String()
+// verdict is what is decided once per model of GPU.
+type verdict struct {
+	code       reason.Code // "" when it may be used
+	want, have string
+	figure     float64 // governing figure of one GPU; 1 where none governs
+	memory     float64 // nominal, of one GPU, in GiB; 0 unknown
+}
+
+// fitSet is what is decided once per needs and catalog.
+type fitSet struct {
+	ask  *ask
+	fits []fitted
+	// order lists fits by the least that a unit of work can cost there, for each
+	// of kinds; after counts the offers from there on.
+	order [len(kinds)][]ranked
+	after [len(kinds)][]int
+	// fastest is the greatest figure of a fit.
+	fastest float64
+	unfit   []Count // offers of shapes that do not fit
+}
+
+// fitted is a shape that fits.
+type fitted struct {
+	shape  int32
+	slots  int32   // tasks that one machine runs at once
+	figure float64 // of one GPU
+}
+
+// ranked is a fit with its least price per slot and unit of the figure.
+type ranked struct {
+	fit   int32
+	least float64
 }
 
 // SlotKey says how a machine is cut for these needs: tasks with the same key
 // share a machine.
 func (n *Needs) SlotKey() string {
-	return fmt.Sprintf("gpus=%g slots=%d vcpu=%g memory=%d disk=%d", n.GPUs, max(1, n.Slots), n.VCPU, n.Memory, n.Disk)
+	var room [96]byte
+	b := append(room[:0], "gpus="...)
+	b = strconv.AppendFloat(b, n.GPUs, 'g', -1, 64)
+	b = append(b, " slots="...)
+	b = strconv.AppendInt(b, int64(max(1, n.Slots)), 10)
+	b = append(b, " vcpu="...)
+	b = strconv.AppendFloat(b, n.VCPU, 'g', -1, 64)
+	b = append(b, " memory="...)
+	b = strconv.AppendInt(b, n.Memory, 10)
+	b = append(b, " disk="...)
+	b = strconv.AppendInt(b, n.Disk, 10)
+	return string(b)
 }
 
-func (m *Memo) fitsFor(s *Snapshot, n *Needs) []fit {
-	if m.fits == nil || m.revision != s.Catalog.Revision {
-		m.fits, m.revision = map[string][]fit{}, s.Catalog.Revision
+func appendWords(b []byte, words []string) []byte {
+	for _, w := range words {
+		b = append(append(b, w...), 0)
 	}
-	key := n.key()
-	if f, ok := m.fits[key]; ok {
+	return append(b, 1)
+}
+
+// appendAsk is equal for needs that every GPU answers alike.
+func (n *Needs) appendAsk(b []byte) []byte {
+	if n.GPUs <= 0 {
+		return append(b, '-')
+	}
+	b = appendWords(b, n.GPU)
+	b = append(append(b, n.Figure...), 1)
+	var room [8]string
+	names := room[:0]
+	for name := range n.Require {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		b = append(append(append(append(b, name...), '='), n.Require[name].String()...), 0)
+	}
+	return append(b, 1)
+}
+
+// appendKey is equal for needs that every shape answers alike.
+func (n *Needs) appendKey(b []byte) []byte {
+	b = n.appendAsk(b)
+	for _, f := range [...]float64{n.GPUs, n.VCPU} {
+		b = append(strconv.AppendFloat(b, f, 'g', -1, 64), '|')
+	}
+	for _, i := range [...]int64{int64(n.Slots), n.Memory, n.Disk} {
+		b = append(strconv.AppendInt(b, i, 10), '|')
+	}
+	return append(append(b, n.Arch...), 1)
+}
+
+func (m *Memo) renew(s *Snapshot) {
+	if m.catalog != s.Catalog || m.facts != s.Facts || m.size > memoLimit {
+		*m = Memo{catalog: s.Catalog, facts: s.Facts, fits: map[string]*fitSet{}, asks: map[string]*ask{}}
+	}
+}
+
+// fitsFor decides which shapes fit the needs.
+func (m *Memo) fitsFor(s *Snapshot, n *Needs) *fitSet {
+	var room [256]byte
+	key := n.appendKey(room[:0])
+	if f, ok := m.fits[string(key)]; ok {
 		return f
 	}
-	out := make([]fit, len(s.Catalog.Shapes))
-	for i := range s.Catalog.Shapes {
-		out[i] = fitShape(s.Facts, n, &s.Catalog.Shapes[i].Shape)
-	}
-	m.fits[key] = out
-	return out
+	f := newFitSet(m.askFor(s.Facts, n), s, n)
+	m.fits[string(key)] = f
+	m.size += len(f.fits) + 16
+	return f
 }
 
-func no(code reason.Code, want, have any) fit {
-	return fit{why: reason.New(code, "want", want, "have", have)}
+func (m *Memo) askFor(facts *gpu.Table, n *Needs) *ask {
+	var room [256]byte
+	key := n.appendAsk(room[:0])
+	if a, ok := m.asks[string(key)]; ok {
+		return a
+	}
+	a := &ask{gpus: n.GPU, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
+	if n.Figure != "" && n.GPUs > 0 {
+		a.attribute, _ = gpu.FindAttribute(n.Figure)
+		a.reference = a.referenceOf(facts)
+	}
+	m.asks[string(key)] = a
+	m.size += 64
+	return a
 }
 
-// fitShape decides whether a task fits a machine of that shape, and how many do.
-// What the shape does not say is unknown, and meets no need.
-func fitShape(facts *gpu.Table, n *Needs, s *providers.Shape) fit {
-	out := fit{slots: math.MaxInt32, figure: 1}
-	if n.Arch != "" && s.Arch != "" && n.Arch != s.Arch {
-		return no("arch", n.Arch, s.Arch)
+func (a *ask) figureOf(facts *gpu.Table, f gpu.Fact) float64 {
+	if a.attribute.Name == "" {
+		return 0
 	}
+	return facts.Value(f, a.attribute).Number.Or(0)
+}
+
+func (a *ask) referenceOf(facts *gpu.Table) float64 {
+	if f, ok := facts.Lookup(ReferenceGPU); ok {
+		if v := a.figureOf(facts, f); v > 0 {
+			return v
+		}
+	}
+	least := math.Inf(1)
+	for _, f := range facts.All() {
+		if v := a.figureOf(facts, f); v > 0 {
+			least = min(least, v)
+		}
+	}
+	return least
+}
+
+// of judges a model of GPU. An unknown fact meets no need.
+func (a *ask) of(facts *gpu.Table, id string) *verdict {
+	if v, ok := a.verdicts[id]; ok {
+		return v
+	}
+	v := a.judge(facts, id)
+	a.verdicts[id] = &v
+	return &v
+}
+
+func (a *ask) judge(facts *gpu.Table, id string) verdict {
+	wanted := strings.Join(a.gpus, ", ")
+	if len(a.gpus) > 0 && !a.named(facts, id) {
+		return verdict{code: "gpu_other", want: wanted, have: id}
+	}
+	f, known := facts.Lookup(id)
+	if !known && (len(a.require) > 0 || a.figure != "") {
+		return verdict{code: "gpu_unknown", want: wanted, have: id}
+	}
+	if failures := facts.Check(f, a.require); len(failures) > 0 {
+		return verdict{code: reason.Code(failures[0].Code), want: failures[0].Want, have: failures[0].Have}
+	}
+	v := verdict{figure: 1, memory: f.Memory.Or(0)}
+	if a.figure != "" {
+		if v.figure = a.figureOf(facts, f); v.figure <= 0 {
+			return verdict{code: "rate_unknown", want: a.figure, have: id}
+		}
+	}
+	return v
+}
+
+// named reports whether a GPU is one of those asked for: itself, or every variant
+// that its provider leaves open.
+func (a *ask) named(facts *gpu.Table, id string) bool {
+	if slices.Contains(a.gpus, id) {
+		return true
+	}
+	variants := facts.Variants(id)
+	return len(variants) > 0 && !slices.ContainsFunc(variants, func(v string) bool { return !slices.Contains(a.gpus, v) })
+}
+
+// share is how much of a GPU one task takes.
+func (n *Needs) share() float64 {
+	return n.GPUs / float64(max(1, n.Slots))
+}
+
+// whole is how many GPUs a machine must have for one task: a task that takes a
+// share of one GPU is content with a machine that has just that share.
+func (n *Needs) whole() float64 {
+	if n.GPUs > 1 {
+		return n.GPUs
+	}
+	return n.share()
+}
+
+// bits forgives the rounding of shares such as 1/3.
+const bits = 1e-9
+
+// slots returns how many tasks a machine of that shape runs at once, or why
+// none. What the shape does not say is unknown, and meets no need; except for
+// the disk, which is attached in the size wanted where none comes with the price.
+func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
+	if n.Arch != "" && n.Arch != s.Arch {
+		return 0, "arch"
+	}
+	slots := math.MaxInt32
 	if n.GPUs > 0 {
-		if s.GPUs <= 0 {
-			return no("no_gpu", n.GPUs, 0)
+		switch {
+		case s.GPUs <= 0:
+			return 0, "no_gpu"
+		case s.GPU == "":
+			return 0, "gpu_unknown"
+		case v.code != "":
+			return 0, v.code
+		case s.GPUs < n.whole()-bits:
+			return 0, "gpu_count"
+		case s.GPUs < 1 && v.memory*s.GPUs < n.Require["memory"].Number-bits:
+			return 0, "gpu.memory" // a share of a GPU has a share of its memory
 		}
-		if s.GPU == "" {
-			return no("gpu_unknown", strings.Join(n.GPU, ","), s.GPUName)
-		}
-		if len(n.GPU) > 0 && !slices.Contains(n.GPU, s.GPU) {
-			return no("gpu_other", strings.Join(n.GPU, ","), s.GPU)
-		}
-		f, known := facts.Lookup(s.GPU)
-		if !known && (len(n.Require) > 0 || n.Figure != "") {
-			return no("gpu_unknown", strings.Join(n.GPU, ","), s.GPU)
-		}
-		if failures := facts.Check(f, n.Require); len(failures) > 0 {
-			return no(reason.Code(failures[0].Code), failures[0].Want, failures[0].Have)
-		}
-		if s.GPUs < n.GPUs {
-			return no("gpu_count", n.GPUs, s.GPUs)
-		}
-		share := n.GPUs
-		if n.Slots > 1 {
-			share = n.GPUs / float64(n.Slots)
-		}
-		out.slots = int(s.GPUs/share + 1e-9)
-		if n.Figure != "" {
-			out.figure = figure(facts, f, n.Figure) * share
-		}
-	} else if s.GPUs > 0 && len(n.GPU) == 0 && n.Figure == "" {
-		// A CPU task may run on a GPU machine; its price decides.
-		out.slots = math.MaxInt32
+		slots = int(s.GPUs/n.share() + bits)
 	}
 	if n.VCPU > 0 {
 		if s.VCPU < n.VCPU {
-			return no("vcpu", n.VCPU, unknownIfZero(s.VCPU))
+			return 0, "vcpu"
 		}
-		out.slots = min(out.slots, int(s.VCPU/n.VCPU+1e-9))
+		slots = min(slots, int(s.VCPU/n.VCPU+bits))
 	}
 	if n.Memory > 0 {
 		if s.Memory < n.Memory {
-			return no("memory", n.Memory, unknownIfZero(float64(s.Memory)))
+			return 0, "memory"
 		}
-		out.slots = min(out.slots, int(s.Memory/n.Memory))
+		slots = min(slots, int(s.Memory/n.Memory))
 	}
 	if n.Disk > 0 && s.Disk > 0 {
 		if s.Disk < n.Disk {
-			return no("disk", n.Disk, s.Disk)
+			return 0, "disk"
 		}
-		out.slots = min(out.slots, int(s.Disk/n.Disk))
+		slots = min(slots, int(s.Disk/n.Disk))
 	}
-	if out.slots == math.MaxInt32 {
-		out.slots = max(1, int(s.VCPU))
+	if slots == math.MaxInt32 { // a CPU task that asks for nothing
+		slots = max(1, int(s.VCPU))
 	}
-	return out
+	return slots, ""
 }
 
-func unknownIfZero(f float64) any {
-	if f == 0 {
-		return "unknown"
+// unfit says why a shape does not fit, with its numbers.
+func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.Reason {
+	no := func(want, have any) reason.Reason { return reason.New(code, "want", want, "have", have) }
+	known := func(f float64) any {
+		if f == 0 {
+			return "unknown"
+		}
+		return f
+	}
+	switch code {
+	case "arch":
+		return no(n.Arch, cmp.Or(s.Arch, "unknown"))
+	case "no_gpu":
+		return reason.New(code)
+	case "gpu_count":
+		return no(n.whole(), s.GPUs)
+	case "vcpu":
+		return no(n.VCPU, known(s.VCPU))
+	case "memory":
+		return no(gib(n.Memory), cmp.Or(gib(s.Memory), "unknown"))
+	case "disk":
+		return no(gib(n.Disk), gib(s.Disk))
+	case "rate_unknown":
+		return reason.New(code, "figure", v.want, "gpu", v.have)
+	case "gpu_unknown":
+		if s.GPU == "" {
+			return reason.New(code, "have", cmp.Or(s.GPUName, "without a name"))
+		}
+		return reason.New(code, "have", v.have)
+	case "gpu.memory":
+		if v.code == "" {
+			return no(n.Require["memory"].String(), strconv.FormatFloat(v.memory*s.GPUs, 'f', -1, 64))
+		}
+	}
+	return no(v.want, v.have)
+}
+
+// gib shows bytes; "" for none.
+func gib(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', -1, 64) + "GiB"
+}
+
+func newFitSet(a *ask, s *Snapshot, n *Needs) *fitSet {
+	f := &fitSet{ask: a}
+	type ruled struct {
+		offers int
+		shape  *Shape
+		v      *verdict
+		price  money.Rate
+	}
+	out := map[reason.Code]*ruled{}
+	for i := range s.Catalog.Shapes {
+		shape := &s.Catalog.Shapes[i]
+		v := a.of(s.Facts, shape.GPU)
+		slots, code := n.slots(&shape.Shape, v)
+		if code == "" {
+			one := fitted{shape: int32(i), slots: int32(slots), figure: 1}
+			if n.GPUs > 0 {
+				one.figure = v.figure
+			}
+			f.fits = append(f.fits, one)
+			continue
+		}
+		r := out[code]
+		if r == nil {
+			r = &ruled{price: math.MaxInt64}
+			out[code] = r
+		}
+		r.offers += len(shape.Spot) + len(shape.OnDemand)
+		// The sample is the cheapest, which is the one that people ask about.
+		if p := min(firstPrice(shape.Spot), firstPrice(shape.OnDemand)); r.shape == nil || p < r.price {
+			r.shape, r.v, r.price = shape, v, p
+		}
+	}
+	for code, r := range out {
+		f.unfit = append(f.unfit, Count{Code: code, Offers: r.offers, Sample: n.unfit(code, &r.shape.Shape, r.v)})
+	}
+	sortCounts(f.unfit)
+	for k := range kinds {
+		f.sort(s.Catalog, k)
 	}
 	return f
 }
 
-// figure returns the attribute's number for one GPU, or 0 when it is unknown.
-func figure(facts *gpu.Table, f gpu.Fact, name string) float64 {
-	a, ok := gpu.FindAttribute(name)
-	if !ok {
-		return 0
-	}
-	return facts.Value(f, a).Number.Or(0)
-}
-
-// Tally counts the reasons that ruled offers out.
-type tally struct {
-	counts map[reason.Code]*Count
-}
-
-func (t *tally) add(why reason.Reason, offers int) {
-	if offers == 0 {
-		return
-	}
-	if t.counts == nil {
-		t.counts = map[reason.Code]*Count{}
-	}
-	c := t.counts[why.Code]
-	if c == nil {
-		c = &Count{Code: why.Code, Sample: why}
-		t.counts[why.Code] = c
-	}
-	c.Offers += offers
-}
-
-func (t *tally) sorted() []Count {
-	out := make([]Count, 0, len(t.counts))
-	for _, c := range t.counts {
-		out = append(out, *c)
-	}
-	slices.SortFunc(out, func(a, b Count) int {
-		if a.Offers != b.Offers {
-			return b.Offers - a.Offers
+// sort orders the fits by the price of a unit of work at their cheapest offer.
+func (f *fitSet) sort(c *Catalog, k int) {
+	order := make([]ranked, 0, len(f.fits))
+	for i := range f.fits {
+		one := &f.fits[i]
+		f.fastest = max(f.fastest, one.figure)
+		if list := c.Shapes[one.shape].list(k); len(list) > 0 {
+			order = append(order, ranked{int32(i), float64(firstPrice(list)) / (float64(one.slots) * one.figure)})
 		}
-		return strings.Compare(string(a.Code), string(b.Code))
-	})
-	return out
+	}
+	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.least, b.least), cmp.Compare(a.fit, b.fit)) })
+	after := make([]int, len(order)+1)
+	for i := len(order) - 1; i >= 0; i-- {
+		after[i] = after[i+1] + len(c.Shapes[f.fits[order[i].fit].shape].list(k))
+	}
+	f.order[k], f.after[k] = order, after
+}
+
+// firstPrice is the least price of a sorted list that is one.
+func firstPrice(list []Offer) money.Rate {
+	for i := range list {
+		if list[i].Price > 0 {
+			return list[i].Price
+		}
+	}
+	return math.MaxInt64
 }

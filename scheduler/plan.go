@@ -2,56 +2,77 @@ package scheduler
 
 import (
 	"cmp"
-	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
 )
 
-// bootFactor is how many times the usual boot time a machine is given to call in.
-const bootFactor = 4
+// best is how many options a decision shows.
+const best = 5
+
+// look is how long may pass before a pass notices an event, for the policy.
+const look = 5 * time.Second
 
 // Plan decides what to do at s.Now. It does not change s, and may be run again
-// at will: what it asks for is only done by whoever commits it.
+// at will: what it asks for is only done by whoever commits it. m may be nil.
 func Plan(s *Snapshot, m *Memo) Result {
-	p := &pass{Snapshot: s, memo: m, book: newLayer(s.Book), projectMachines: map[string]int{}, queueTasks: map[string]int{}}
-	if p.memo == nil {
-		p.memo = &Memo{}
+	if m == nil {
+		m = &Memo{}
 	}
-	p.machines = slices.Clone(s.Machines)
-	slices.SortFunc(p.machines, func(a, b Machine) int { return cmp.Compare(a.ID, b.ID) })
-	for i := range p.machines {
-		p.projectMachines[p.machines[i].Project]++
-	}
-	for _, prov := range s.Providers {
-		p.launching += prov.Launching
-	}
-	running := slices.Clone(s.Running)
-	slices.SortFunc(running, func(a, b Running) int { return cmp.Compare(a.Attempt, b.Attempt) })
-	for i := range running {
-		p.queueTasks[running[i].Group.Queue]++
-		p.reconcile(&running[i])
-	}
+	p := newPass(s, m)
+	p.reconcile()
 	for _, g := range order(s) {
-		p.serve(&g)
+		p.serve(g)
 	}
 	p.release()
 	return p.out
 }
 
+// pass is the state of one Plan.
 type pass struct {
 	*Snapshot
-	memo            *Memo
-	book            *layer
-	machines        []Machine
+	memo    *Memo
+	classes map[string]*class
+	book    *layer
+	kept    map[budget.Key]string // periods whose room is kept, for which job
+
+	hosts   []host // of Snapshot.Machines
+	pools   map[poolKey]*pool
+	buckets map[bucketKey]*bucket
+
 	projectMachines map[string]int
-	queueTasks      map[string]int
+	coming          map[providers.Market]int // machines under way
 	launching       int
+	queueTasks      map[string]int // running, and placed by this pass
+	jobTasks        map[string]int // running
+	jobPlaced       map[string]int // by this pass
 	out             Result
+}
+
+func newPass(s *Snapshot, m *Memo) *pass {
+	m.renew(s)
+	p := &pass{
+		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
+		pools: map[poolKey]*pool{}, buckets: map[bucketKey]*bucket{},
+		projectMachines: map[string]int{}, coming: map[providers.Market]int{},
+		queueTasks: map[string]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
+	}
+	for _, prov := range s.Providers {
+		p.launching += prov.Launching
+	}
+	for i := range s.Running {
+		g := &s.Running[i].Group
+		p.queueTasks[g.Queue]++
+		p.jobTasks[g.Job]++
+	}
+	p.index(s.Machines)
+	return p
 }
 
 func (p *pass) wake(t time.Time) {
@@ -62,300 +83,194 @@ func (p *pass) wake(t time.Time) {
 
 // order is priority, then the project that has spent least, then age. A group
 // that cannot be placed does not stop those behind it.
-func order(s *Snapshot) []Group {
-	groups := slices.Clone(s.Groups)
-	slices.SortFunc(groups, func(a, b Group) int {
-		return cmp.Or(
-			cmp.Compare(b.Priority, a.Priority),
-			cmp.Compare(s.Spent[a.Project], s.Spent[b.Project]),
-			a.Accepted.Compare(b.Accepted), cmp.Compare(a.ID, b.ID),
-		)
+func order(s *Snapshot) []*Group {
+	type place struct {
+		*Group
+		spent money.Amount
+	}
+	places := make([]place, len(s.Groups))
+	for i := range s.Groups {
+		places[i] = place{&s.Groups[i], s.Spent[s.Groups[i].Project]}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		if a.Priority != b.Priority {
+			return cmp.Compare(b.Priority, a.Priority)
+		}
+		if a.spent != b.spent {
+			return cmp.Compare(a.spent, b.spent)
+		}
+		if c := a.Accepted.Compare(b.Accepted); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
 	})
+	groups := make([]*Group, len(places))
+	for i := range places {
+		groups[i] = places[i].Group
+	}
 	return groups
-}
-
-// reconcile looks at work that runs: its window, its deadline, and whether it is
-// better off elsewhere.
-func (p *pass) reconcile(r *Running) {
-	if r.Stops {
-		return
-	}
-	g := &r.Group
-	switch {
-	case !g.Opens.IsZero():
-		p.out.Stops = append(p.out.Stops, Stop{r.Attempt, "stopped", reason.New("window_closed", "opens", clock(g.Opens))})
-		return
-	case !r.StopAt.IsZero() && !r.StopAt.After(p.Now):
-		p.out.Stops = append(p.out.Stops, Stop{r.Attempt, "stopped", reason.New("deadline_passed", "deadline", clock(r.StopAt))})
-		return
-	}
-	p.wake(g.Closes)
-	p.wake(r.StopAt)
-	machine := p.machine(r.Machine)
-	if machine == nil || !g.Interruptible || g.Deadline.IsZero() && g.Policy == policy.Auto || !r.Useful || machine.Slots > 1 {
-		return // only timed single tasks are moved: others finish where they are
-	}
-	ch := p.choose(g, p.memo)
-	task, _, ok := g.taskTime(new(fitShape(p.Facts, &g.Needs, &machine.Shape)))
-	if !ok {
-		return
-	}
-	kind := policy.OnDemand
-	if machine.Market.Kind == providers.Spot {
-		kind = policy.Spot
-	}
-	current := &policy.Placement{
-		Candidate: policy.Candidate{
-			Market: machine.Market.String(), Kind: kind, Price: machine.Price, Billing: machine.Billing,
-			Work: task, History: p.History[machine.Market.String()],
-		},
-		Since: r.Since, Running: r.Useful,
-	}
-	d, _ := p.decide(g, &ch, current)
-	p.wake(d.Until)
-	if d.Action == policy.Move {
-		p.out.Stops = append(p.out.Stops, Stop{r.Attempt, "moved", reason.New("moved", "why", d.Why.String())})
-	}
-}
-
-func (p *pass) machine(id string) *Machine {
-	i, ok := slices.BinarySearchFunc(p.machines, id, func(m Machine, id string) int { return cmp.Compare(m.ID, id) })
-	if !ok {
-		return nil
-	}
-	return &p.machines[i]
 }
 
 // serve places what it can of a group, and says why the rest waits.
 func (p *pass) serve(g *Group) {
-	d := Decision{Group: g.ID, Job: g.Job, Waiting: g.Waiting}
-	defer func() {
-		d.Wait = d.Placed < d.Waiting
-		p.wake(d.Again)
-		p.out.Decisions = append(p.out.Decisions, d)
-	}()
-	hold := func(why reason.Reason, again time.Time) { d.Why, d.Again = why, again }
-	switch {
-	case g.Waiting <= 0:
-		return
-	case !p.Frozen.IsZero():
-		hold(p.Frozen, time.Time{})
-		return
-	case !g.Held.IsZero():
-		hold(g.Held, time.Time{})
-		return
-	case !g.Opens.IsZero():
-		hold(reason.New("outside_window", "opens", clock(g.Opens)), g.Opens)
-		return
-	case g.NotBefore.After(p.Now):
-		hold(reason.New("backoff", "until", clock(g.NotBefore)), g.NotBefore)
-		return
-	}
-	left := g.Waiting
-	if g.Limit >= 0 && g.Limit < left {
-		left = g.Limit
-		hold(reason.New("parallelism", "limit", g.Limit), time.Time{})
-	}
-	if limit, ok := p.Settings.QueueTasks[g.Queue]; ok && limit-p.queueTasks[g.Queue] < left {
-		left = max(0, limit-p.queueTasks[g.Queue])
-		hold(reason.New("queue_limit", "queue", g.Queue, "running", p.queueTasks[g.Queue], "limit", limit), time.Time{})
-	}
-	placed := p.reuse(g, left)
-	d.Placed += placed
-	left -= placed
-	if left == 0 {
-		if d.Why.IsZero() {
-			d.Why = reason.New("reused", "tasks", placed)
+	d := Decision{Group: g.ID, Job: g.Job, Waiting: max(0, g.Waiting)}
+	if d.Waiting > 0 {
+		if d.Why, d.Again = p.hold(g); d.Why.IsZero() {
+			p.wake(g.Closes)
+			p.wake(g.StopAt)
+			p.place(g, &d)
 		}
-		p.queueTasks[g.Queue] += placed
-		return
 	}
-	limited := d.Why
-	p.launch(g, left, &d)
-	if !limited.IsZero() && d.Placed < d.Waiting && d.Launched > 0 {
+	d.Wait = d.Placed < d.Waiting
+	p.wake(d.Again)
+	p.queueTasks[g.Queue] += d.Placed
+	p.jobPlaced[g.Job] += d.Placed
+	p.out.Decisions = append(p.out.Decisions, d)
+}
+
+// hold says why a group is not to start now, whatever the market, and until when.
+func (p *pass) hold(g *Group) (reason.Reason, time.Time) {
+	switch {
+	case !p.Frozen.IsZero():
+		return p.Frozen, time.Time{}
+	case !g.Held.IsZero():
+		return g.Held, time.Time{}
+	case !g.StopAt.IsZero() && !g.StopAt.After(p.Now):
+		return reason.New("deadline_passed", "deadline", clock(g.StopAt)), time.Time{}
+	case g.Opens.After(p.Now):
+		return reason.New("outside_window", "opens", clock(g.Opens)), g.Opens
+	case g.NotBefore.After(p.Now):
+		return reason.New("backoff", "until", clock(g.NotBefore)), g.NotBefore
+	}
+	return reason.Reason{}, time.Time{}
+}
+
+// room is how many tasks of a group may start, and what keeps the others.
+func (p *pass) room(g *Group) (int, reason.Reason) {
+	room, why := g.Waiting, reason.Reason{}
+	if limit := max(0, g.Limit-p.jobPlaced[g.Job]); g.Limit >= 0 && limit < room {
+		running := p.jobTasks[g.Job] + p.jobPlaced[g.Job]
+		room, why = limit, reason.New("parallelism", "running", running, "limit", p.jobTasks[g.Job]+g.Limit)
+	}
+	if limit, ok := p.Settings.QueueTasks[g.Queue]; ok {
+		if free := max(0, limit-p.queueTasks[g.Queue]); free < room {
+			room, why = free, reason.New("queue_limit", "queue", g.Queue, "running", p.queueTasks[g.Queue], "limit", limit)
+		}
+	}
+	return room, why
+}
+
+// place fills slots in hand, then rents machines.
+func (p *pass) place(g *Group, d *Decision) {
+	room, limited := p.room(g)
+	c := p.classOf(g)
+	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
+	d.Placed = p.reuse(g, c, &l, room)
+	switch {
+	case d.Placed < room:
+		p.rent(g, c, &l, room, d)
+		if d.Placed == room && !limited.IsZero() {
+			d.Why = limited
+		}
+	case limited.IsZero():
+		d.Why = reason.New("reused", "tasks", d.Placed)
+	default:
 		d.Why = limited
 	}
-	p.queueTasks[g.Queue] += d.Placed
 }
 
-// reuse fills free slots of machines that are already paid for.
-func (p *pass) reuse(g *Group, want int) int {
-	placed := 0
-	key := g.Needs.SlotKey()
-	for i := range p.machines {
-		m := &p.machines[i]
-		if placed == want {
-			break
-		}
-		if !m.Open || m.Project != g.Project || (m.Payer != "" || g.Own) && m.Payer != g.Job || !p.suits(g, m) {
-			continue
-		}
-		slots := m.Slots
-		if m.SlotKey != key {
-			if m.Used > 0 {
-				continue
-			}
-			slots = fitShape(p.Facts, &g.Needs, &m.Shape).slots
-		}
-		n := min(want-placed, slots-m.Used)
-		if n <= 0 {
-			continue
-		}
-		a := Assign{Group: g.ID, Machine: m.ID, Count: n}
-		if m.SlotKey != key {
-			a.Slots, a.SlotKey = slots, key
-			m.Slots, m.SlotKey = slots, key
-		}
-		m.Used += n
-		placed += n
-		p.out.Assigns = append(p.out.Assigns, a)
-	}
-	return placed
-}
-
-// suits reports whether a machine that lives may run the group's tasks.
-func (p *pass) suits(g *Group, m *Machine) bool {
-	if _, refused := g.kinds()[m.Market.Kind]; refused {
-		return false
-	}
-	n := &g.Needs
-	return fitShape(p.Facts, n, &m.Shape).slots > 0 &&
-		(len(n.Providers) == 0 || slices.Contains(n.Providers, m.Market.Provider)) &&
-		(len(n.Regions) == 0 || slices.Contains(n.Regions, m.Market.Region)) &&
-		(len(n.Zones) == 0 || slices.Contains(n.Zones, m.Market.Zone)) &&
-		(n.MaxPrice == 0 || m.Price <= n.MaxPrice)
-}
-
-// launch rents machines for what is left of a group.
-func (p *pass) launch(g *Group, left int, d *Decision) {
-	ch := p.choose(g, p.memo)
-	d.Considered, d.Usable, d.Reasons = ch.considered, ch.usable, ch.reasons.sorted()
-	for i := range ch.candidates[:min(best, len(ch.candidates))] {
-		d.Best = append(d.Best, ch.candidates[i].option(g))
+// rent launches machines for what is left of a group, in the market that the
+// policy picks; where that has no more, in the next that it picks.
+func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
+	ch := p.choose(c, *l)
+	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(g.Needs.MaxPrice)
+	if p.Settings.Stale > 0 {
+		p.wake(p.Catalog.staleAt(p.Now, p.Settings.Stale))
 	}
 	if len(ch.candidates) == 0 {
-		d.Why = nothingFits(&ch)
+		d.Why = nothingFits(ch)
 		return
 	}
-	choice, _ := p.decide(g, &ch, nil)
-	p.wake(choice.Until)
-	if choice.Action == policy.Wait {
-		d.Again = choice.Until
-		d.Why = reason.New("policy_wait", "why", choice.Why.String())
-		if choice.Why.Code == policy.CooledDown || choice.Why.Code == policy.NoCandidate {
-			d.Why = reason.New("all_cooled_down", "until", clock(choice.Until))
+	left := ch.candidates
+	for d.Placed < room {
+		left = slices.DeleteFunc(slices.Clone(left), func(one candidate) bool { return p.soldOut(one.offer) })
+		if len(left) == 0 {
+			d.Why = reason.New("sold_out", "offers", len(ch.candidates))
+			return
 		}
-		return
+		answer := p.decide(g, l, left, nil)
+		p.wake(answer.Until)
+		if answer.Action == policy.Wait {
+			d.Why, d.Again = waits(&answer), answer.Until
+			return
+		}
+		if d.Launched == 0 {
+			d.Best = chosenFirst(d.Best, left[answer.Market].option(g.Needs.MaxPrice))
+		}
+		if p.launch(g, c, l, &left[answer.Market], room, d, answer.Why) {
+			return
+		}
 	}
-	c := &ch.candidates[choice.Market]
-	d.Best = chosenFirst(d.Best, c.option(g))
-	for left > 0 {
-		if why := p.limits(g); !why.IsZero() {
-			d.Why = why
-			return
+}
+
+// launch rents machines at one candidate. It returns false when the offer has no
+// more before the group is served or meets a limit.
+func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *Decision, why policy.Why) bool {
+	slots := int(one.fit.slots)
+	// What does not follow on slots that work now needs slots of its own, each
+	// for as many tasks as it may take.
+	follows := p.follow(g, c, l, one)
+	for need := g.Waiting - d.Placed - follows; need > 0 && d.Placed < room; need -= slots * one.deep {
+		if p.soldOut(one.offer) {
+			return false
 		}
-		tasks := min(left, c.fit.slots)
-		l, err := p.admit(g, c, tasks)
-		if err != nil {
-			d.Why = shortOfMoney(err)
-			return
+		if d.Why = p.limits(g); !d.Why.IsZero() {
+			return true
 		}
-		p.out.Launches = append(p.out.Launches, l)
+		lease, short, again := p.admit(g, c, one)
+		if !short.IsZero() {
+			d.Why, d.Again = short, again
+			return true
+		}
+		lease.Tasks = min(room-d.Placed, slots)
+		p.out.Launches = append(p.out.Launches, lease)
+		p.put(g.pool(), c.slotKey, lease.Market, &one.shape.Shape, &host{
+			launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing,
+		})
 		p.projectMachines[g.Project]++
+		p.coming[lease.Market]++
 		p.launching++
 		d.Launched++
-		d.Placed += tasks
-		left -= tasks
-		if enough(d.Launched, c, g) {
-			break
-		}
+		d.Placed += lease.Tasks
 	}
-	d.Why = reason.New("chosen", "why", choice.Why.String())
-	if left > 0 {
-		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", c.rounds)
+	rest := g.Waiting - d.Placed
+	p.claim(g, c, one, rest)
+	switch {
+	case d.Launched == 0:
+		d.Why = reason.New("follows", "tasks", rest, "rounds", one.deep)
+	case rest > 0 && d.Placed < room:
+		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.deep)
+	default:
+		d.Why = reason.New("chosen", "why", why.String())
 	}
+	return true
 }
 
-// enough reports whether the machines launched so far run the group in the
-// rounds that its candidate was priced for.
-func enough(launched int, c *candidate, g *Group) bool {
-	return launched*c.fit.slots*c.rounds >= g.Waiting
-}
+// soldOut reports whether as many machines are under way as the offer has.
+func (p *pass) soldOut(o *Offer) bool { return o.Capacity > 0 && p.coming[o.Market] >= o.Capacity }
 
-func (p *pass) limits(g *Group) reason.Reason {
-	if limit := p.Settings.Launches; limit > 0 && p.launching >= limit {
-		return reason.New("launch_limit", "running", p.launching, "limit", limit)
+func waits(answer *policy.Decision) reason.Reason {
+	if answer.Why.Code == policy.CooledDown || answer.Why.Code == policy.NoCandidate {
+		return reason.New("all_cooled_down", "until", clock(answer.Until))
 	}
-	if limit, ok := p.Settings.Machines[g.Project]; ok && p.projectMachines[g.Project] >= limit {
-		return reason.New("project_limit", "project", g.Project, "running", p.projectMachines[g.Project], "limit", limit)
-	}
-	return reason.Reason{}
-}
-
-// admit reserves the machine's first lease in this pass's own book.
-func (p *pass) admit(g *Group, c *candidate, tasks int) (Launch, error) {
-	caps := p.Providers[c.offer.Market.Provider].Capabilities
-	length := p.Settings.Lease
-	if l, ok := p.Settings.ProjectLease[g.Project]; ok {
-		length = l
-	}
-	boot := bootFactor * max(caps.BootTime, time.Minute)
-	lease := p.Now.Add(boot + length)
-	if !g.Interruptible {
-		if g.MaxDuration > 0 {
-			lease = p.Now.Add(boot + g.MaxDuration + g.Work.Stage)
-		} else if b := p.capped(g); b != "" {
-			return Launch{}, &unboundedError{budget: b}
-		}
-	}
-	l := Launch{
-		Group: g.ID, Market: c.offer.Market, Shape: c.shape.Shape, Tasks: tasks,
-		Slots: c.fit.slots, SlotKey: g.Needs.SlotKey(),
-		Price: c.offer.Price, Bound: Bound(c.offer, g.Needs.MaxPrice), Reference: c.offer.Reference,
-		Boot: p.Now.Add(boot), Lease: lease,
-	}
-	change, err := budget.Extend(p.Budgets, budget.Lease{
-		Instance: "new", Payer: g.Payer, From: p.Now, Until: lease.Add(caps.StopTime), Bound: l.Bound, Billing: caps.Billing,
-	}, p.book)
-	if err != nil {
-		return Launch{}, err
-	}
-	p.book.apply(change)
-	return l, nil
-}
-
-func (p *pass) capped(g *Group) string {
-	for _, b := range p.Budgets {
-		if b.Capped && b.Matches(g.Payer) {
-			return b.Name
-		}
-	}
-	return ""
-}
-
-// unboundedError says that work which cannot stop has no bound on its cost.
-type unboundedError struct{ budget string }
-
-func (e *unboundedError) Error() string {
-	return "budget " + e.budget + " is capped, and work that cannot stop needs max_duration under it"
-}
-
-func shortOfMoney(err error) reason.Reason {
-	if room, ok := errors.AsType[*budget.RoomError](err); ok {
-		return reason.New("over_budget", "budget", room.Key, "free", room.Free.Round(2), "cap", room.Budget.Cap, "need", room.Need.Round(2))
-	}
-	if u, ok := errors.AsType[*unboundedError](err); ok {
-		return reason.New("no_max_duration", "budget", u.budget)
-	}
-	return reason.New("not_admitted", "error", err)
+	return reason.New("policy_wait", "why", answer.Why.String())
 }
 
 func nothingFits(ch *choice) reason.Reason {
-	counts := ch.reasons.sorted()
-	if len(counts) == 0 {
+	if len(ch.reasons) == 0 {
 		return reason.New("no_offers")
 	}
-	return reason.New("no_offer_fits", "top", counts[0].Sample, "offers", ch.considered)
+	return reason.New("no_offer_fits", "top", ch.reasons[0].Sample, "offers", ch.considered)
 }
 
 func chosenFirst(list []Option, chosen Option) []Option {
@@ -368,57 +283,33 @@ func chosenFirst(list []Option, chosen Option) []Option {
 	return out
 }
 
-// release lets machines go that have been empty long enough, by the way that
-// they are billed: just before the next paid unit when that is long, else after
-// the idle time.
-func (p *pass) release() {
-	for i := range p.machines {
-		m := &p.machines[i]
-		if m.Used > 0 || m.Idle.IsZero() || !m.Open || !m.Ready {
-			continue
-		}
-		at := m.Idle.Add(p.Settings.Idle)
-		if m.Billing.Unit >= 10*time.Minute && !m.Born.IsZero() {
-			const margin = 2 * time.Minute
-			paid := m.Born.Add(m.Billing.Paid(max(p.Now.Sub(m.Born), 1))).Add(-margin)
-			at = paid
-			if p.Now.Before(m.Idle.Add(time.Second)) && paid.Before(p.Now) {
-				at = p.Now
-			}
-		}
-		if at.After(p.Now) {
-			p.wake(at)
-			continue
-		}
-		p.out.Releases = append(p.out.Releases, Release{m.ID, reason.New("idle", "idle", p.Now.Sub(m.Idle).Round(time.Second))})
+// decide asks the policy about candidates, each as the cost of one task.
+func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy.Placement) policy.Decision {
+	v := policy.View{
+		Policy: g.Policy, Now: p.Now, Start: g.Accepted, Deadline: g.Deadline,
+		Interruptible: g.Interruptible, SpotAllowed: g.SpotAllowed,
+		AtRisk: l.atRisk, Margin: p.Settings.Margin, Look: look,
+		Patience: g.Patience, WaitingSince: g.Since, Current: current,
 	}
-}
-
-// layer is a book with this pass's own reservations on top.
-type layer struct {
-	base     budget.Book
-	accounts map[budget.Key]budget.Account
-}
-
-func newLayer(base budget.Book) *layer {
-	return &layer{base: base, accounts: map[budget.Key]budget.Account{}}
-}
-
-func (l *layer) Account(k budget.Key) *budget.Account {
-	if a, ok := l.accounts[k]; ok {
-		return &a
+	for i := range candidates {
+		v.Candidates = append(v.Candidates, candidates[i].view(p.Snapshot))
 	}
-	if l.base == nil {
-		return nil
+	// The reference rate is the best candidate's, and the work is what its slots
+	// run one after another; of work in hand it is what is left of it there.
+	switch {
+	case current != nil:
+		v.Left = current.Work
+	case len(candidates) > 0:
+		v.Left = candidates[0].work()
 	}
-	return l.base.Account(k)
-}
-
-// Hold has none: every launch of a pass is a machine of its own.
-func (l *layer) Hold(string, budget.Key) *budget.Hold { return nil }
-
-func (l *layer) apply(c budget.Change) {
-	for _, a := range c.Accounts {
-		l.accounts[a.Key] = a
+	v.Total = v.Left
+	if g.Left > 0 && g.Left < 1 {
+		v.Total = time.Duration(float64(v.Left) / g.Left)
 	}
+	d := policy.Decide(v)
+	if d.Market >= 0 {
+		// People read the price of the machine, not of a task's share.
+		d.Why.Price = candidates[d.Market].offer.Price
+	}
+	return d
 }

@@ -30,7 +30,7 @@ type Assign struct {
 	SlotKey string
 }
 
-// Launch rents one machine for Tasks tasks of a group.
+// Launch rents one machine for Tasks tasks of a group, and for those of More.
 type Launch struct {
 	Group     string
 	Market    providers.Market
@@ -43,6 +43,15 @@ type Launch struct {
 	Reference money.Rate // on demand; 0 unknown
 	Boot      time.Time  // the agent must have called in by then
 	Lease     time.Time
+	// More are tasks of later groups that share the machine. Whoever leaves them
+	// out loses nothing: the next pass finds its free slots.
+	More []Share
+}
+
+// Share is Tasks tasks of a group.
+type Share struct {
+	Group string
+	Tasks int
 }
 
 // Stop asks an attempt to end.
@@ -60,18 +69,20 @@ type Release struct {
 
 // Decision says what was decided for a group and from what.
 type Decision struct {
-	Group      string        `json:"group"`
-	Job        string        `json:"job"`
-	Waiting    int           `json:"waiting"`
-	Placed     int           `json:"placed"`           // tasks placed by this pass
-	Launched   int           `json:"launched"`         // machines asked for
-	Why        reason.Reason `json:"why"`              // of the choice, or of the wait
-	Wait       bool          `json:"wait"`             // some tasks are left waiting
-	Again      time.Time     `json:"again,omitzero"`   // the next look at the latest; zero: when something changes
-	Best       []Option      `json:"best,omitzero"`    // the chosen first when one was, then the next best, at most five
-	Considered int           `json:"considered"`       // offers
-	Reasons    []Count       `json:"reasons,omitzero"` // they and len(usable) sum to Considered
-	Usable     int           `json:"usable"`
+	Group    string        `json:"group"`
+	Job      string        `json:"job"`
+	Waiting  int           `json:"waiting"`
+	Placed   int           `json:"placed"`         // tasks placed by this pass
+	Launched int           `json:"launched"`       // machines asked for
+	Why      reason.Reason `json:"why"`            // of the choice, or of the wait
+	Wait     bool          `json:"wait"`           // some tasks are left waiting
+	Again    time.Time     `json:"again,omitzero"` // the next look at the latest; zero: when something changes
+	Best     []Option      `json:"best,omitzero"`  // the chosen first when one was, then the next best, at most five
+	// Considered is the number of offers when the market was asked, 0 when the
+	// group was served or held without it. Usable and Reasons sum to it.
+	Considered int     `json:"considered"`
+	Usable     int     `json:"usable"`
+	Reasons    []Count `json:"reasons,omitzero"`
 }
 
 // Count is how many offers a reason ruled out.
@@ -85,19 +96,24 @@ type Count struct {
 type Option struct {
 	Market providers.Market `json:"market"`
 	Shape  providers.Shape  `json:"shape"`
-	Price  money.Rate       `json:"price"`
+	Price  money.Rate       `json:"price"` // of the whole machine
+	Bound  money.Rate       `json:"bound"` // that its reservations would assume
 	Slots  int              `json:"slots"`
-	Tasks  int              `json:"tasks"` // that the cost is shared by, on one machine
-	Time   time.Duration    `json:"time"`  // for one task, boot not counted
-	Rate   string           `json:"rate"`  // modelled, given, assumed: where Time is from
+	Rounds int              `json:"rounds"`          // tasks that each slot runs one after another
+	Tasks  int              `json:"tasks"`           // that the cost is shared by, on one machine
+	Delay  time.Duration    `json:"delay"`           // from launch to useful work, in nanoseconds
+	Time   time.Duration    `json:"time"`            // for one task, delay not counted, in nanoseconds
+	Rate   string           `json:"rate"`            // measured, given, modelled, assumed: where Time is from
+	Late   bool             `json:"late,omitzero"`   // not done by the deadline
+	Cooled time.Time        `json:"cooled,omitzero"` // left alone until then
 	Cost   Parts            `json:"cost"`
 }
 
 // Parts are what one task costs.
 type Parts struct {
 	Total    money.Amount `json:"total"`
-	Boot     money.Amount `json:"boot"`
-	Work     money.Amount `json:"work"`
+	Boot     money.Amount `json:"boot"`     // until useful work: boot and staging of the first task
+	Work     money.Amount `json:"work"`     // with the staging of the tasks that follow
 	Redo     money.Amount `json:"redo"`     // expected, for spot
 	Rounding money.Amount `json:"rounding"` // by the billing unit
 }

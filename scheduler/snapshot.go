@@ -66,8 +66,8 @@ type Cooldown struct {
 
 // Needs is what one task asks of a machine. Zero asks for nothing.
 type Needs struct {
-	GPUs      float64          // whole GPUs for each task; 0 for a CPU task
-	Slots     int              // tasks that may share one GPU; 0 and 1 mean none
+	GPUs      float64          // for each task; 0 for a CPU task
+	Slots     int              // tasks that may share one GPU; 0 and 1 mean that it is not shared
 	GPU       []string         // canonical ids allowed; empty means any
 	Require   gpu.Requirements // of the scenario and of the spec
 	Figure    string           // governing figure: an attribute of package gpu; "" means all are alike
@@ -84,9 +84,10 @@ type Needs struct {
 
 // Work is how much one task is.
 type Work struct {
-	// Task is how long one whole task runs on a GPU whose figure is Figure; 0
-	// when nobody knows.
-	Task   time.Duration
+	// Task is how long one whole task runs on GPUs whose figure is Figure each, as
+	// many and as shared as it asks for; 0 when nobody knows.
+	Task time.Duration
+	// Figure 0 means that nobody said which GPU: [ReferenceGPU] is taken.
 	Figure float64
 	Source string        // measured, given, assumed: where Task comes from
 	Stage  time.Duration // fetching inputs and checkpoint
@@ -115,6 +116,7 @@ type Group struct {
 	AtRisk        time.Duration // most work that a preemption undoes
 	MaxDuration   time.Duration // 0 means none given
 	Deadline      time.Time
+	StopAt        time.Time // the deadline of a job that is not to start past it; zero means none
 	Opens         time.Time // the window's next opening when it is closed now; zero when open
 	Closes        time.Time // the window's end when it is open; zero when there is none
 	Policy        policy.Name
@@ -141,8 +143,9 @@ type Machine struct {
 	Open    bool   // takes new tasks: requested, launching, booting or ready
 	Ready   bool
 	Price   money.Rate
-	Born    time.Time // billing starts
-	Idle    time.Time // empty since; zero while it works
+	Bound   money.Rate // that its reservations assume; 0 means the price
+	Born    time.Time  // billing starts
+	Idle    time.Time  // empty since; zero while it works
 	Lease   time.Time
 	Billing money.Billing
 	Shared  bool
@@ -159,44 +162,57 @@ type Running struct {
 	StopAt  time.Time // the deadline of a job that is not to run past it
 }
 
-// The keys of cool-downs, narrow to wide.
-func offerKey(m providers.Market) string { return "offer:" + m.String() }
-
-func familyKey(m providers.Market) string {
-	return "family:" + m.Provider + "/" + m.Region + "/" + m.Type + "/" + string(m.Kind)
-}
-
-func regionKey(m providers.Market) string {
-	return "region:" + m.Provider + "/" + m.Region + "/" + string(m.Kind)
-}
-
-func providerKey(m providers.Market) string { return "provider:" + m.Provider }
-
-// CooldownKey is the key under which a cool-down of that scope is kept.
+// CooldownKey is the key under which a cool-down of that scope is kept, narrow
+// to wide: "offer:" and the market, "family:" and the market without its zone,
+// "region:" and provider, region and kind, "provider:" and the provider. A scope
+// that is not known counts as the offer.
 func CooldownKey(scope providers.ErrScope, m providers.Market) string {
-	switch scope {
-	case providers.ScopeOffer:
-		return offerKey(m)
-	case providers.ScopeFamily:
-		return familyKey(m)
-	case providers.ScopeRegion:
-		return regionKey(m)
-	case providers.ScopeProvider:
-		return providerKey(m)
+	return string(appendCooldownKey(nil, scope, m))
+}
+
+func appendCooldownKey(b []byte, scope providers.ErrScope, m providers.Market) []byte {
+	join := func(name string, parts ...string) []byte {
+		b = append(append(b, name...), ':')
+		for i, p := range parts {
+			if i > 0 {
+				b = append(b, '/')
+			}
+			b = append(b, p...)
+		}
+		return b
 	}
-	return offerKey(m)
+	switch scope {
+	case providers.ScopeFamily:
+		return join("family", m.Provider, m.Region, m.Type, string(m.Kind))
+	case providers.ScopeRegion:
+		return join("region", m.Provider, m.Region, string(m.Kind))
+	case providers.ScopeProvider:
+		return join("provider", m.Provider)
+	case providers.ScopeOffer:
+	}
+	return join("offer", m.Provider, m.Region, m.Zone, m.Type, string(m.Kind))
 }
 
 // cooled returns the longest cool-down that covers a market.
 func (s *Snapshot) cooled(m providers.Market) (Cooldown, bool) {
-	if len(s.Cooldowns) == 0 {
-		return Cooldown{}, false
-	}
 	var out Cooldown
-	for _, key := range [...]string{offerKey(m), familyKey(m), regionKey(m), providerKey(m)} {
-		if c := s.Cooldowns[key]; c.Until.After(s.Now) && c.Until.After(out.Until) {
+	if len(s.Cooldowns) == 0 {
+		return out, false
+	}
+	var room [160]byte
+	for _, scope := range [...]providers.ErrScope{providers.ScopeOffer, providers.ScopeFamily, providers.ScopeRegion, providers.ScopeProvider} {
+		c, ok := s.Cooldowns[string(appendCooldownKey(room[:0], scope, m))]
+		if ok && c.Until.After(s.Now) && c.Until.After(out.Until) {
 			out = c
 		}
 	}
 	return out, !out.Until.IsZero()
+}
+
+// history returns what was seen in a spot market.
+func (s *Snapshot) history(m providers.Market) policy.History {
+	if len(s.History) == 0 || m.Kind != providers.Spot {
+		return policy.History{}
+	}
+	return s.History[m.String()]
 }

@@ -1,0 +1,346 @@
+package scheduler
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gpubroker/internal/money"
+	"gpubroker/providers"
+)
+
+// pool is the machines of one project and payer, by how they are cut. Machines
+// that a pass launches join it, so that what one group rents serves the next.
+type pool struct {
+	cuts  map[string]*cut // machines with work, by slot key
+	empty []*bucket       // machines without any
+}
+
+type poolKey struct{ project, payer string }
+
+// cut is the machines whose slots are alike.
+type cut struct {
+	buckets []*bucket
+	// claimed is the slot time that groups of this pass count on, beyond the
+	// tasks that were placed.
+	claimed time.Duration
+}
+
+// bucket is machines that differ in nothing that a group could ask for but their
+// price, in the order in which they are filled.
+type bucket struct {
+	id       int
+	market   providers.Market // without its type
+	shape    providers.Shape
+	machines []*host
+	next     int // those before have no free slot
+	slots    int
+	used     int
+}
+
+type bucketKey struct {
+	pool   poolKey
+	key    string // "" for machines without work
+	market providers.Market
+	shape  providers.Shape
+}
+
+// host is a machine's slots, as this pass leaves them.
+type host struct {
+	machine *Machine // nil for one that this pass launches
+	launch  int      // its index in the result
+	slots   int
+	used    int
+	key     string
+	price   money.Rate
+	billing money.Billing
+}
+
+// suit is what a class makes of a bucket.
+type suit struct {
+	looked bool
+	fit    fitted // slots 0 when it does not suit
+}
+
+// free reports whether one more task finds a slot.
+func (r *host) free() int { return r.slots - r.used }
+
+// index sorts the machines into pools: those with the most work first, so that
+// the others fall empty and can be let go, then the cheapest.
+func (p *pass) index(machines []Machine) {
+	p.hosts = make([]host, len(machines))
+	open := make([]*host, 0, len(machines))
+	for i := range machines {
+		m := &machines[i]
+		r := &p.hosts[i]
+		*r = host{machine: m, slots: m.Slots, used: m.Used, key: m.SlotKey, price: m.Price, billing: m.Billing}
+		p.projectMachines[m.Project]++
+		if !m.Open {
+			continue
+		}
+		open = append(open, r)
+		if !m.Ready {
+			p.coming[m.Market]++
+		}
+	}
+	slices.SortFunc(open, func(a, b *host) int {
+		return cmp.Or(
+			cmp.Compare(b.used, a.used), cmp.Compare(a.price, b.price),
+			truth(b.machine.Ready, a.machine.Ready), strings.Compare(a.machine.ID, b.machine.ID),
+		)
+	})
+	for _, r := range open {
+		key := cmp.Or(r.key, "unknown")
+		if r.used == 0 {
+			key = ""
+		}
+		p.put(poolKey{r.machine.Project, r.machine.Payer}, key, r.machine.Market, &r.machine.Shape, r)
+	}
+}
+
+// put adds a machine to the bucket where it belongs.
+func (p *pass) put(pk poolKey, key string, m providers.Market, shape *providers.Shape, r *host) *bucket {
+	m.Type = ""
+	at := bucketKey{pk, key, m, *shape}
+	b := p.buckets[at]
+	if b == nil {
+		b = &bucket{id: len(p.buckets), market: m, shape: *shape}
+		p.buckets[at] = b
+		pl := p.pools[pk]
+		if pl == nil {
+			pl = &pool{cuts: map[string]*cut{}}
+			p.pools[pk] = pl
+		}
+		if key == "" {
+			pl.empty = append(pl.empty, b)
+		} else {
+			c := pl.cut(key)
+			c.buckets = append(c.buckets, b)
+		}
+	}
+	b.machines = append(b.machines, r)
+	b.slots += r.slots
+	b.used += r.used
+	return b
+}
+
+func (pl *pool) cut(key string) *cut {
+	c := pl.cuts[key]
+	if c == nil {
+		c = &cut{}
+		pl.cuts[key] = c
+	}
+	return c
+}
+
+func (g *Group) pool() poolKey {
+	if g.Own {
+		return poolKey{g.Project, g.Job}
+	}
+	return poolKey{project: g.Project}
+}
+
+// suits decides whether a bucket's machines may run the class's tasks, and how
+// they would be cut for them.
+func (p *pass) suits(c *class, b *bucket) fitted {
+	for len(c.suits) <= b.id {
+		c.suits = append(c.suits, suit{})
+	}
+	s := &c.suits[b.id]
+	if s.looked {
+		return s.fit
+	}
+	s.looked = true
+	n := c.needs
+	if c.kinds[kindIndex(b.market.Kind)] != usable ||
+		len(n.Providers) > 0 && !slices.Contains(n.Providers, b.market.Provider) ||
+		len(n.Regions) > 0 && !slices.Contains(n.Regions, b.market.Region) ||
+		len(n.Zones) > 0 && !slices.Contains(n.Zones, b.market.Zone) {
+		return s.fit
+	}
+	v := c.fits.ask.of(p.Facts, b.shape.GPU)
+	if slots, code := n.slots(&b.shape, v); code == "" {
+		s.fit = fitted{slots: int32(slots), figure: 1}
+		if n.GPUs > 0 {
+			s.fit.figure = v.figure
+		}
+	}
+	return s.fit
+}
+
+func kindIndex(k providers.Kind) int {
+	if k == providers.Spot {
+		return 0
+	}
+	return 1
+}
+
+// reuse fills free slots of machines that are already paid for: first on
+// machines that work, which cost nothing more, then on empty ones where that is
+// not dearer than renting one for the purpose.
+func (p *pass) reuse(g *Group, c *class, l *load, want int) int {
+	pl := p.pools[g.pool()]
+	if pl == nil || want == 0 {
+		return 0
+	}
+	placed := 0
+	if busy := pl.cuts[c.slotKey]; busy != nil {
+		for _, b := range busy.buckets {
+			if placed == want {
+				return placed
+			}
+			f := p.suits(c, b)
+			if b.used >= b.slots || f.slots == 0 || p.tooLate(c, l, f) {
+				continue
+			}
+			placed += p.fill(g, c, b, want-placed)
+		}
+	}
+	for i := 0; i < len(pl.empty) && placed < want; i++ {
+		b := pl.empty[i]
+		if f := p.suits(c, b); len(b.machines) > 0 && f.slots > 0 && !p.tooLate(c, l, f) {
+			placed += p.cut(g, c, l, b, f, want-placed)
+		}
+	}
+	return placed
+}
+
+// tooLate reports whether machines of that fit miss the deadline while the
+// market has some that keep it.
+func (p *pass) tooLate(c *class, l *load, f fitted) bool {
+	if !l.deadline.After(p.Now) {
+		return false
+	}
+	task, _ := l.on(f.figure)
+	if !p.Now.Add(l.stage + task).After(l.deadline) {
+		return false
+	}
+	best := p.choose(c, *l).ready()
+	return best != nil && !best.late
+}
+
+// fill places tasks on the free slots of a bucket.
+func (p *pass) fill(g *Group, c *class, b *bucket, want int) int {
+	placed := 0
+	for i := b.next; i < len(b.machines) && placed < want; i++ {
+		r := b.machines[i]
+		if n := min(want-placed, r.free()); n > 0 && c.affords(r) {
+			if !p.secured(g, r) {
+				break
+			}
+			p.occupy(g, r, n, false)
+			b.used += n
+			placed += n
+		}
+		if i == b.next && r.free() == 0 {
+			b.next++
+		}
+	}
+	return placed
+}
+
+// cut cuts empty machines of a bucket for the class, and places tasks on them.
+func (p *pass) cut(g *Group, c *class, l *load, b *bucket, f fitted, want int) int {
+	placed, kept := 0, 0
+	at := 0
+	for ; at < len(b.machines) && placed < want; at++ {
+		r := b.machines[at]
+		if !c.affords(r) || !p.worth(c, l, f, r) {
+			if r.billing.Unit < longUnit {
+				break // the others are dearer
+			}
+			b.machines[kept] = r
+			kept++
+			continue
+		}
+		if !p.secured(g, r) {
+			break
+		}
+		b.slots -= r.slots
+		recut := r.key != c.slotKey || r.slots != int(f.slots)
+		r.slots, r.key = int(f.slots), c.slotKey
+		n := min(want-placed, r.slots)
+		p.occupy(g, r, n, recut)
+		p.put(g.pool(), c.slotKey, r.machine.Market, &r.machine.Shape, r)
+		placed += n
+	}
+	b.machines = append(b.machines[:kept], b.machines[at:]...)
+	return placed
+}
+
+func (c *class) affords(r *host) bool { return c.needs.MaxPrice <= 0 || r.price <= c.needs.MaxPrice }
+
+// worth reports whether keeping an empty machine for the load costs no more than
+// renting the cheapest one that may be used now. What is already paid of a long
+// billing unit costs nothing.
+func (p *pass) worth(c *class, l *load, f fitted, r *host) bool {
+	best := p.choose(c, *l).ready()
+	if best == nil {
+		return true
+	}
+	task, _ := l.on(f.figure)
+	task += l.stage
+	slots := int(f.slots)
+	spot := r.machine.Market.Kind == providers.Spot
+	rounds := l.rounds(l.deep(p.Now, 0, p.Settings.Margin, task, r.billing, spot), slots)
+	busy := time.Duration(rounds) * task
+	if r.billing.Unit >= longUnit && !r.machine.Born.IsZero() {
+		lived := max(1, p.Now.Sub(r.machine.Born))
+		busy = r.billing.Paid(lived+busy) - r.billing.Paid(lived)
+	}
+	cost, err := money.Charge(busy, r.price, money.Billing{Unit: time.Nanosecond})
+	return err == nil && cost/money.Amount(max(1, min(rounds*slots, l.waiting))) <= best.per
+}
+
+// occupy puts n tasks on a machine.
+func (p *pass) occupy(g *Group, r *host, n int, recut bool) {
+	r.used += n
+	if r.machine == nil {
+		l := &p.out.Launches[r.launch]
+		l.More = append(l.More, Share{g.ID, n})
+		return
+	}
+	a := Assign{Group: g.ID, Machine: r.machine.ID, Count: n}
+	if recut {
+		a.Slots, a.SlotKey = r.slots, r.key
+	}
+	p.out.Assigns = append(p.out.Assigns, a)
+}
+
+// follow is how many more tasks of a group the slots that work now are going to
+// take, one after another, less those that earlier groups count on. Work that
+// cannot stop counts on none where its money has a cap: each machine is secured
+// for it by itself.
+func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
+	pl := p.pools[g.pool()]
+	if one.deep < 2 || pl == nil || pl.cuts[c.slotKey] == nil || !g.Interruptible && p.capped(g) != "" {
+		return 0
+	}
+	busy, used := pl.cuts[c.slotKey], 0
+	for _, b := range busy.buckets {
+		if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, f) {
+			continue
+		}
+		if c.needs.MaxPrice <= 0 {
+			used += b.used
+			continue
+		}
+		for _, r := range b.machines {
+			if c.affords(r) {
+				used += r.used
+			}
+		}
+	}
+	return max(0, used*(one.deep-1)-int(busy.claimed/(one.task+one.stage)))
+}
+
+// claim counts tasks of a group on the slots that work now.
+func (p *pass) claim(g *Group, c *class, one *candidate, tasks int) {
+	if pl := p.pools[g.pool()]; pl != nil && tasks > 0 {
+		cut := pl.cut(c.slotKey)
+		more := float64(cut.claimed) + float64(tasks)*float64(one.task+one.stage)
+		cut.claimed = time.Duration(min(more, float64(math.MaxInt64/2)))
+	}
+}

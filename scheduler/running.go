@@ -1,0 +1,138 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gpubroker/internal/reason"
+	"gpubroker/scheduler/policy"
+)
+
+// reconcile looks at work that runs: its window, its deadline, and whether it is
+// better off elsewhere.
+func (p *pass) reconcile() {
+	machines := make(map[string]*host, len(p.Running))
+	if len(p.Running) > 0 {
+		for i := range p.hosts {
+			machines[p.hosts[i].machine.ID] = &p.hosts[i]
+		}
+	}
+	for i := range p.Running {
+		if r := &p.Running[i]; !r.Stops {
+			p.consider(r, machines[r.Machine])
+		}
+	}
+	slices.SortFunc(p.out.Stops, func(a, b Stop) int { return cmp.Compare(a.Attempt, b.Attempt) })
+}
+
+func (p *pass) consider(r *Running, on *host) {
+	g := &r.Group
+	switch {
+	case g.Opens.After(p.Now):
+		p.stop(r, "stopped", reason.New("window_closed", "opens", clock(g.Opens)))
+		return
+	case !r.StopAt.IsZero() && !r.StopAt.After(p.Now):
+		p.stop(r, "stopped", reason.New("deadline_passed", "deadline", clock(r.StopAt)))
+		return
+	}
+	p.wake(g.Closes)
+	p.wake(r.StopAt)
+	// Only timed single tasks are moved; others finish where they are.
+	timed := !g.Deadline.IsZero() || g.Policy != policy.Auto
+	if on == nil || !g.Interruptible || !timed || !r.Useful || on.slots > 1 {
+		return
+	}
+	d, ok := p.elsewhere(r, on.machine)
+	if !ok {
+		return
+	}
+	p.wake(d.Until)
+	if d.Action == policy.Move {
+		p.stop(r, "moved", reason.New("moved", "why", d.Why.String()))
+	}
+}
+
+// elsewhere asks the policy whether a running task is better off elsewhere. A
+// move for which no machine could be had now is not asked for.
+func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
+	g := &r.Group
+	c := p.classOf(g)
+	v := c.fits.ask.of(p.Facts, m.Shape.GPU)
+	if _, code := g.Needs.slots(&m.Shape, v); code != "" {
+		return policy.Decision{}, false // it was placed under other facts: leave it
+	}
+	kind, figure := policy.OnDemand, 1.0
+	if kinds[kindIndex(m.Market.Kind)] == kinds[0] {
+		kind = policy.Spot
+	}
+	if g.Needs.GPUs > 0 {
+		figure = v.figure
+	}
+	exact := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
+	work, _ := exact.on(figure)
+	steps := *g
+	steps.Left, steps.Waiting = octave(g.Left), 1
+	l := c.fits.ask.loadOf(&steps, p.jobTasks[g.Job])
+	ch := p.choose(c, l)
+	current := &policy.Placement{
+		Candidate: policy.Candidate{
+			Market: m.Market.String(), Kind: kind, Price: m.Price, Billing: m.Billing,
+			Work: max(time.Second, work), History: p.history(m.Market),
+		},
+		Since: r.Since, Running: r.Useful,
+	}
+	left := slices.DeleteFunc(slices.Clone(ch.candidates), func(one candidate) bool { return p.soldOut(one.offer) })
+	d := p.decide(g, &l, left, current)
+	if d.Action == policy.Move {
+		if !p.limits(g).IsZero() {
+			return d, false
+		}
+		if _, _, err := p.lease(g, c, &left[d.Market]); err != nil {
+			return d, false
+		}
+	}
+	return d, true
+}
+
+func (p *pass) stop(r *Running, outcome string, why reason.Reason) {
+	p.out.Stops = append(p.out.Stops, Stop{r.Attempt, outcome, why})
+}
+
+// lateRelease is how long before the next paid unit a machine is let go that is
+// rented by long units, beside the time that its provider takes to stop billing.
+const lateRelease = 2 * time.Minute
+
+// release lets empty machines go by the way that they are billed: after the idle
+// time, or just before the next paid unit where that is long.
+func (p *pass) release() {
+	for i := range p.hosts {
+		h := &p.hosts[i]
+		m := h.machine
+		if h.used > 0 || m.Idle.IsZero() || !m.Open || !m.Ready {
+			continue
+		}
+		at := m.Idle.Add(p.Settings.Idle)
+		if m.Billing.Unit >= longUnit && !m.Born.IsZero() {
+			at = p.beforeNextUnit(m)
+		}
+		if at.After(p.Now) {
+			p.wake(at)
+			continue
+		}
+		p.out.Releases = append(p.out.Releases, Release{m.ID, reason.New("idle", "idle", p.Now.Sub(m.Idle).Round(time.Second))})
+	}
+	slices.SortFunc(p.out.Releases, func(a, b Release) int { return cmp.Compare(a.Machine, b.Machine) })
+}
+
+// beforeNextUnit is when a machine is to be let go so that its next billing unit
+// is not paid; once that is too late, the end of that unit counts.
+func (p *pass) beforeNextUnit(m *Machine) time.Time {
+	stop := p.Providers[m.Market.Provider].Capabilities.StopTime
+	lived := max(1, p.Now.Sub(m.Born))
+	paid := m.Billing.Paid(lived)
+	if paid-lived < stop {
+		paid = m.Billing.Paid(paid + 1)
+	}
+	return m.Born.Add(paid - stop - lateRelease)
+}

@@ -1,0 +1,256 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+
+	"gpubroker/internal/budget"
+	"gpubroker/providers"
+	"gpubroker/scheduler"
+)
+
+// Check reports what a plan breaks of the promises that hold for every plan.
+func Check(s *scheduler.Snapshot, r *scheduler.Result) error {
+	c := checker{s: s, r: r, groups: map[string]*scheduler.Group{}, placed: map[string]int{}, job: map[string]int{}, queue: map[string]int{}}
+	for i := range s.Groups {
+		c.groups[s.Groups[i].ID] = &s.Groups[i]
+	}
+	c.machines()
+	c.launches()
+	c.decisions()
+	c.limits()
+	c.releases()
+	if !r.Wake.IsZero() && !r.Wake.After(s.Now) {
+		c.fail("the next look, %s, is not after now", r.Wake)
+	}
+	return errors.Join(c.errs...)
+}
+
+type checker struct {
+	s      *scheduler.Snapshot
+	r      *scheduler.Result
+	groups map[string]*scheduler.Group
+	placed map[string]int
+	job    map[string]int
+	queue  map[string]int
+	errs   []error
+}
+
+func (c *checker) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// place counts tasks of a group on a market.
+func (c *checker) place(group string, n int, m providers.Market, p string, slotKey string) {
+	g := c.groups[group]
+	if g == nil {
+		c.fail("tasks of %s, which does not wait, are placed", group)
+		return
+	}
+	c.placed[group] += n
+	c.job[g.Job] += n
+	c.queue[g.Queue] += n
+	switch {
+	case n <= 0:
+		c.fail("%d tasks of %s are placed", n, group)
+	case m.Kind == providers.Spot && !g.Interruptible && !g.SpotAllowed:
+		c.fail("%s, which may not be interrupted, is placed on %s", group, m)
+	case g.Project != p:
+		c.fail("%s of project %s is placed on a machine of %s", group, g.Project, p)
+	case slotKey != g.Needs.SlotKey():
+		c.fail("%s is placed on a machine cut for %s", group, slotKey)
+	}
+}
+
+func (c *checker) machines() {
+	type left struct {
+		*scheduler.Machine
+		slots, used int
+		key         string
+	}
+	machines := map[string]*left{}
+	for i := range c.s.Machines {
+		m := &c.s.Machines[i]
+		machines[m.ID] = &left{m, m.Slots, m.Used, m.SlotKey}
+	}
+	for _, a := range c.r.Assigns {
+		m := machines[a.Machine]
+		if m == nil || !m.Open {
+			c.fail("tasks are put on %s, which takes none", a.Machine)
+			continue
+		}
+		if a.Slots > 0 {
+			if m.used > 0 {
+				c.fail("%s is cut anew while it works", a.Machine)
+			}
+			m.slots, m.key = a.Slots, a.SlotKey
+		}
+		if m.used += a.Count; m.used > m.slots {
+			c.fail("%s runs %d tasks on %d slots", a.Machine, m.used, m.slots)
+		}
+		if g := c.groups[a.Group]; g != nil && g.Needs.MaxPrice > 0 && m.Price > g.Needs.MaxPrice {
+			c.fail("%s is reused at %s for %s, which pays %s at most", a.Machine, m.Price, a.Group, g.Needs.MaxPrice)
+		}
+		if g := c.groups[a.Group]; g != nil && (m.Payer != "" || g.Own) && m.Payer != g.Job {
+			c.fail("%s of job %q serves job %s", a.Machine, m.Payer, g.Job)
+		}
+		c.place(a.Group, a.Count, m.Market, m.Project, m.key)
+	}
+	for _, rel := range c.r.Releases {
+		if m := machines[rel.Machine]; m == nil || m.used > 0 {
+			c.fail("%s is released while it works", rel.Machine)
+		}
+	}
+}
+
+func (c *checker) launches() {
+	taken := map[providers.Market]int{}
+	accounts := map[string]budget.Account{}
+	for i := range c.r.Launches {
+		l := &c.r.Launches[i]
+		g := c.groups[l.Group]
+		if g == nil {
+			c.fail("a machine is launched for %s, which does not wait", l.Group)
+			continue
+		}
+		c.place(l.Group, l.Tasks, l.Market, g.Project, l.SlotKey)
+		tasks := l.Tasks
+		for _, m := range l.More {
+			tasks += m.Tasks
+			c.place(m.Group, m.Tasks, l.Market, g.Project, l.SlotKey)
+		}
+		limit := g.Needs.MaxPrice
+		switch {
+		case tasks > l.Slots:
+			c.fail("a launch for %s takes %d tasks on %d slots", l.Group, tasks, l.Slots)
+		case l.Price <= 0 || l.Bound < l.Price:
+			c.fail("a launch for %s at %s is bound to %s", l.Group, l.Price, l.Bound)
+		case limit > 0 && l.Bound > limit:
+			c.fail("a launch for %s is bound to %s, above its limit %s", l.Group, l.Bound, limit)
+		case !l.Boot.After(c.s.Now) || !l.Lease.After(l.Boot):
+			c.fail("a launch for %s boots until %s under a lease until %s", l.Group, l.Boot, l.Lease)
+		}
+		taken[l.Market]++
+		c.reserve(l, g, accounts)
+	}
+	for _, shape := range c.s.Catalog.Shapes {
+		for _, list := range [][]scheduler.Offer{shape.Spot, shape.OnDemand} {
+			for _, o := range list {
+				if o.Capacity > 0 && taken[o.Market] > o.Capacity {
+					c.fail("%d machines are launched in %s, which has %d", taken[o.Market], o.Market, o.Capacity)
+				}
+			}
+		}
+	}
+}
+
+// reserve books a launch as a commit would: no cap is passed by their sum.
+func (c *checker) reserve(l *scheduler.Launch, g *scheduler.Group, accounts map[string]budget.Account) {
+	caps := c.s.Providers[l.Market.Provider].Capabilities
+	change, err := budget.Extend(c.s.Budgets, budget.Lease{
+		Instance: "check", Payer: g.Payer, From: c.s.Now, Until: l.Lease.Add(caps.StopTime), Bound: l.Bound, Billing: caps.Billing,
+	}, booked{c.s.Book, accounts})
+	if err != nil {
+		c.fail("the launch for %s is not paid for: %w", l.Group, err)
+	}
+	for _, a := range change.Accounts {
+		accounts[a.Key.String()] = a
+	}
+}
+
+type booked struct {
+	budget.Book
+	accounts map[string]budget.Account
+}
+
+func (b booked) Account(k budget.Key) *budget.Account {
+	if a, ok := b.accounts[k.String()]; ok {
+		return &a
+	}
+	return b.Book.Account(k)
+}
+
+func (b booked) Hold(string, budget.Key) *budget.Hold { return nil }
+
+func (c *checker) decisions() {
+	if len(c.r.Decisions) != len(c.s.Groups) {
+		c.fail("%d decisions on %d groups", len(c.r.Decisions), len(c.s.Groups))
+	}
+	for i := range c.r.Decisions {
+		d := &c.r.Decisions[i]
+		sum := d.Usable
+		for _, n := range d.Reasons {
+			sum += n.Offers
+			if n.Offers <= 0 || n.Sample.Code != n.Code {
+				c.fail("%s: reason %s counts %d, with a sample of %s", d.Group, n.Code, n.Offers, n.Sample.Code)
+			}
+		}
+		parts := true
+		for _, o := range d.Best {
+			p := o.Cost
+			parts = parts && p.Boot+p.Work+p.Redo+p.Rounding == p.Total && min(p.Boot, p.Work, p.Redo, p.Rounding) >= 0
+		}
+		switch {
+		case sum != d.Considered:
+			c.fail("%s: %d usable and ruled out of %d considered", d.Group, sum, d.Considered)
+		case d.Waiting > 0 && d.Why.IsZero():
+			c.fail("%s: no reason", d.Group)
+		case d.Placed != c.placed[d.Group] || d.Placed > d.Waiting:
+			c.fail("%s: %d placed by its decision, %d by the actions, of %d", d.Group, d.Placed, c.placed[d.Group], d.Waiting)
+		case d.Wait != (d.Placed < d.Waiting):
+			c.fail("%s: wait is %v with %d of %d placed", d.Group, d.Wait, d.Placed, d.Waiting)
+		case !parts:
+			c.fail("%s: parts do not sum: %+v", d.Group, d.Best)
+		case len(d.Best) > 5:
+			c.fail("%s: %d options", d.Group, len(d.Best))
+		}
+	}
+}
+
+func (c *checker) limits() {
+	running, queued := map[string]int{}, map[string]int{}
+	for i := range c.s.Running {
+		running[c.s.Running[i].Group.Job]++
+		queued[c.s.Running[i].Group.Queue]++
+	}
+	for _, g := range c.groups {
+		if g.Limit >= 0 && c.job[g.Job] > g.Limit {
+			c.fail("%d tasks of %s are placed, %d were allowed", c.job[g.Job], g.Job, g.Limit)
+		}
+	}
+	for name, limit := range c.s.Settings.QueueTasks {
+		if n := c.queue[name]; n > 0 && n+queued[name] > limit {
+			c.fail("queue %s runs %d tasks, %d are allowed", name, n+queued[name], limit)
+		}
+	}
+	launching, owned, launched := 0, map[string]int{}, map[string]int{}
+	for _, p := range c.s.Providers {
+		launching += p.Launching
+	}
+	for i := range c.s.Machines {
+		owned[c.s.Machines[i].Project]++
+	}
+	for i := range c.r.Launches {
+		if g := c.groups[c.r.Launches[i].Group]; g != nil {
+			launched[g.Project]++
+		}
+	}
+	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit {
+		c.fail("%d launches, %d are allowed", n+launching, limit)
+	}
+	for project, limit := range c.s.Settings.Machines {
+		if n := launched[project]; n > 0 && n+owned[project] > limit {
+			c.fail("project %s has %d machines, %d are allowed", project, n+owned[project], limit)
+		}
+	}
+}
+
+func (c *checker) releases() {
+	seen := map[string]bool{}
+	for _, rel := range c.r.Releases {
+		if seen[rel.Machine] || rel.Why.IsZero() {
+			c.fail("%s is released twice or for no reason", rel.Machine)
+		}
+		seen[rel.Machine] = true
+	}
+}

@@ -1,0 +1,159 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpubroker/internal/money"
+	"gpubroker/providers"
+)
+
+// columns is the width of text for people; markets that are longer are cut.
+const columns = 100
+
+// String is the explanation for a terminal of 100 columns. Costs are in USD for
+// one task, times in UTC.
+func (e *Explanation) String() string {
+	var b strings.Builder
+	d := &e.Decision
+	say := func(format string, args ...any) { b.WriteString(wrap(fmt.Sprintf(format, args...), "  ") + "\n") }
+	say("%s: %d waiting, %d placed now", e.Group, d.Waiting, d.Placed)
+	if e.Chosen {
+		o := &e.Options[0]
+		say("  where  %s, %s", o.Market, machine(&o.Shape))
+		say("  when   now; ready in %s, one task done in %s", short(o.Delay), short(o.Delay+o.Time))
+		say("  cost   $%s a task (time %s), on %s at $%s/h each, bound $%s/h",
+			cents(o.Cost.Total), o.Rate, plural(d.Launched, "machine"), o.Price, o.Bound)
+	}
+	say("  why    %s", d.Why)
+	if !d.Again.IsZero() {
+		say("  again  %s", clock(d.Again))
+	}
+	e.table(&b)
+	fmt.Fprintf(&b, "\n%s, %d usable\n", plural(e.Considered, "offer"), e.Usable)
+	for _, c := range e.Reasons {
+		b.WriteString(wrap(fmt.Sprintf("%8d  %s", c.Offers, c.Sample), strings.Repeat(" ", 10)) + "\n")
+	}
+	if len(e.Otherwise) > 0 {
+		b.WriteString("\notherwise\n")
+	}
+	for _, o := range e.Otherwise {
+		saves := ""
+		if o.Saves > 0 {
+			saves = fmt.Sprintf(", $%s less", cents(o.Saves))
+		}
+		b.WriteString(wrap(fmt.Sprintf("  %s: $%s a task%s: %s at $%s/h", o.Why, cents(o.Option.Cost.Total), saves, o.Option.Market, o.Option.Price), "    ") + "\n")
+	}
+	return b.String()
+}
+
+// table shows the options side by side, their costs in parts.
+func (e *Explanation) table(b *strings.Builder) {
+	if len(e.Options) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n  %-42s %7s  %7s =%7s +%7s +%7s +%7s %6s\n", "for one task, USD", "$/h", "total", "boot", "work", "redo", "round", "time")
+	for i := range e.Options {
+		o := &e.Options[i]
+		mark := " "
+		switch {
+		case i == 0 && e.Chosen:
+			mark = ">"
+		case !o.Cooled.IsZero():
+			mark = "~"
+		case o.Late:
+			mark = "!"
+		}
+		fmt.Fprintf(b, "%s %-42s %7s  %7s  %7s  %7s  %7s  %7s %6s\n", mark, shorten(o.Market.String(), 42), cents(money.Amount(o.Price)),
+			cents(o.Cost.Total), cents(o.Cost.Boot), cents(o.Cost.Work), cents(o.Cost.Redo), cents(o.Cost.Rounding), short(o.Time))
+	}
+	for _, note := range [...]struct {
+		when func(*Option) bool
+		text string
+	}{
+		{func(o *Option) bool { return !o.Cooled.IsZero() }, "~ cools down after a refusal or a preemption"},
+		{func(o *Option) bool { return o.Late && o.Cooled.IsZero() }, "! misses the deadline"},
+	} {
+		for i := range e.Options {
+			if note.when(&e.Options[i]) {
+				b.WriteString("  " + note.text + "\n")
+				break
+			}
+		}
+	}
+}
+
+func machine(s *providers.Shape) string {
+	gpus := "no GPU"
+	if s.GPUs > 0 {
+		gpus = strconv.FormatFloat(s.GPUs, 'f', -1, 64) + " x " + cmp.Or(s.GPU, s.GPUName)
+	}
+	return fmt.Sprintf("%s, %s vCPU, %s", gpus, known(s.VCPU), cmp.Or(gib(s.Memory), "memory unknown"))
+}
+
+func known(f float64) string {
+	if f == 0 {
+		return "unknown"
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+// cents shows money with as many decimals as tell it from others: two from $100,
+// else four.
+func cents(a money.Amount) string {
+	decimals := 4
+	if a >= 100*money.Unit {
+		decimals = 2
+	}
+	return strconv.FormatFloat(a.Round(decimals).Float(), 'f', decimals, 64)
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
+}
+
+// short shows a duration to the minute, or to the second under ten minutes.
+func short(d time.Duration) string {
+	unit := time.Second
+	if d >= 10*time.Minute {
+		unit = time.Minute
+	}
+	s := d.Round(unit).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// shorten cuts a text in its middle.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	head := (n - 1) / 3
+	return s[:head] + "~" + s[len(s)-(n-1-head):]
+}
+
+// wrap breaks a line at spaces, and indents what follows.
+func wrap(s, indent string) string {
+	var out strings.Builder
+	for len(s) > columns {
+		at := strings.LastIndexByte(s[:columns+1], ' ')
+		if at <= len(indent) {
+			break
+		}
+		out.WriteString(s[:at] + "\n")
+		s = indent + s[at+1:]
+	}
+	out.WriteString(s)
+	return out.String()
+}
