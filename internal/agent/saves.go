@@ -103,7 +103,7 @@ func (s *saving) takeOne() {
 	var set *checkpoint.Set
 	var err error
 	for try := 1; ; try++ {
-		set, err = checkpoint.Snapshot(t.ctx, s.dir, aside)
+		set, err = checkpoint.Snapshot(t.ctx, s.dir, aside, t.rec.Task.Checkpoint.Append...)
 		if !errors.Is(err, checkpoint.ErrChanged) || try == 5 {
 			break
 		}

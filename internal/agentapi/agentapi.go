@@ -310,6 +310,7 @@ type CheckpointSpec struct {
 	Interval Duration `json:"interval"`
 	Marker   string   `json:"marker,omitzero"`  // a file whose appearance completes a save; "" means rename-in
 	Quiesce  Duration `json:"quiesce,omitzero"` // a set unchanged for so long is whole; 0 means never by time
+	Append   []string `json:"append,omitzero"`  // names of files that are only appended to, and may grow while they are saved
 }
 
 // Problem is the body of an answer that is no success.

@@ -305,6 +305,51 @@ func TestChangedWhileSaved(t *testing.T) {
 	}
 }
 
+// A file that is only appended to may grow while it is saved, if the job says so,
+// and is taken at the length it had when the save was complete. One that shrinks
+// or is replaced is as changed as any.
+func TestGrowsWhileSaved(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("a1", 4*kb)
+	m.write("run/traj.xtc", block(1, 10*kb))
+	m.write("state", []byte("10"))
+	want := tree(t, m.dir)
+	take := func() *checkpoint.Set {
+		set, err := checkpoint.Snapshot(t.Context(), m.dir, filepath.Join(t.TempDir(), "set"), "*.xtc")
+		must(t, err)
+		return set
+	}
+	grow := func() {
+		file, err := os.OpenFile(filepath.Join(m.dir, "run/traj.xtc"), os.O_APPEND|os.O_WRONLY, 0)
+		must(t, err)
+		_, err = file.Write(block(2, 3*kb))
+		must(t, errors.Join(err, file.Close()))
+	}
+	set := take()
+	grow()
+	p, err := m.saver.Plan(t.Context(), set)
+	must(t, err)
+	grow()
+	s, err := m.saver.Send(t.Context(), p, checkpoint.Taken{Number: 1})
+	must(t, err)
+	must(t, m.commit(s))
+	n := w.machine("a2", 4*kb)
+	n.resume()
+	if d := cmp.Diff(want, tree(t, n.dir)); d != "" {
+		t.Errorf("restored (-want +got):\n%s", d)
+	}
+	set = take()
+	must(t, os.Truncate(filepath.Join(m.dir, "run/traj.xtc"), 5*kb))
+	if _, err := m.saver.Plan(t.Context(), set); !errors.Is(err, checkpoint.ErrChanged) {
+		t.Errorf("truncated: %v", err)
+	}
+	set = take()
+	m.write("state", []byte("11"))
+	if _, err := m.saver.Plan(t.Context(), set); !errors.Is(err, checkpoint.ErrChanged) {
+		t.Errorf("another file: %v", err)
+	}
+}
+
 // The job may rename, replace and remove its files once a save is complete.
 func TestJobGoesOn(t *testing.T) {
 	w := newWorld(t)

@@ -34,6 +34,15 @@ type setFile struct {
 	File
 	aside string // the link; "" for a symbolic link
 	id    fileID
+	grows bool // may be appended to while it is saved
+}
+
+// same reports whether a file's content, as far as it was taken, is as it was.
+func (f *setFile) same(now fileID) bool {
+	if f.grows {
+		return now.inode == f.id.inode && now.bytes >= f.id.bytes
+	}
+	return now == f.id
 }
 
 // fileID changes whenever a file's content does, as far as its times tell.
@@ -65,15 +74,19 @@ func Temporary(name string) bool {
 // empty folders. [Temporary] names are left out, and so are sockets, pipes and
 // devices. The folder aside must be on the same file system and is made; Close
 // removes it. [ErrChanged] says that the folder did not hold still.
-func Snapshot(ctx context.Context, dir, aside string) (*Set, error) {
-	set, err := snapshot(ctx, dir, aside)
+//
+// Files that fit one of the patterns appended are ones that the job only ever
+// appends to (as [Watch] reads a marker): they may grow while they are saved, and
+// are taken at the length they had.
+func Snapshot(ctx context.Context, dir, aside string, appended ...string) (*Set, error) {
+	set, err := snapshot(ctx, dir, aside, appended)
 	if err != nil {
 		return nil, fmt.Errorf("take the save in %s aside: %w", dir, err)
 	}
 	return set, nil
 }
 
-func snapshot(ctx context.Context, dir, aside string) (_ *Set, err error) {
+func snapshot(ctx context.Context, dir, aside string, appended []string) (_ *Set, err error) {
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return nil, err
 	}
@@ -100,7 +113,10 @@ func snapshot(ctx context.Context, dir, aside string) (_ *Set, err error) {
 				}
 				return nil, err
 			}
-			newest = max(newest, f.id.modified)
+			f.grows = slices.ContainsFunc(appended, func(p string) bool { return matches(p, f.Path) })
+			if !f.grows {
+				newest = max(newest, f.id.modified)
+			}
 		}
 		s.files = append(s.files, f)
 		s.bytes += f.Bytes
@@ -119,10 +135,14 @@ func snapshot(ctx context.Context, dir, aside string) (_ *Set, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !before.equal(after) {
+	// What is taken, with its links, against what is there now.
+	if taken := (&scanned{s.files, s.empty}); !taken.equal(after) {
 		return nil, ErrChanged
 	}
-	return s, s.Changed()
+	if err := s.Changed(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // scanned is what a folder holds, by path.
@@ -131,9 +151,10 @@ type scanned struct {
 	empty []string
 }
 
+// equal reports whether b, the later one, holds what a does.
 func (a *scanned) equal(b *scanned) bool {
 	return slices.Equal(a.empty, b.empty) && slices.EqualFunc(a.files, b.files, func(x, y setFile) bool {
-		return x.Path == y.Path && x.id == y.id && x.Link == y.Link && x.Mode == y.Mode
+		return x.Path == y.Path && x.same(y.id) && x.Link == y.Link && x.Mode == y.Mode
 	})
 }
 
@@ -224,7 +245,7 @@ func (s *Set) Changed() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if identify(st) != f.id {
+		if !f.same(identify(st)) {
 			return fmt.Errorf("%s: %w", f.Path, ErrChanged)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,12 +22,13 @@ const (
 
 // Watcher says when a job has completed a save in its folder:
 //
-//   - with a marker, when a file of that name (a pattern of [path.Match] on the
-//     path below the folder) is written and closed, renamed in, or linked;
-//   - without, when a file or folder is renamed to a place below the folder under
+//   - with a marker, when a file of that name is written and closed, renamed in,
+//     or linked (a pattern of [path.Match], on the path below the folder if it has a
+//     slash, else on its last element);
+//   - without either, when a file or folder is renamed to a place below the folder under
 //     a name that is not [Temporary];
-//   - with quiesce set, also when files have changed and then been left alone for
-//     so long.
+//   - with quiesce set, when files have changed and then been left alone for so
+//     long, and not by renames.
 //
 // A plain write alone completes nothing. A rename within a folder that was made
 // in the same instant may go unseen: rename the folder, or use a marker.
@@ -122,10 +124,9 @@ type change struct {
 }
 
 func (w *Watcher) event(c change) {
-	complete := c.renamed && !Temporary(path.Base(c.path))
+	complete := c.renamed && w.quiesce == 0 && !Temporary(path.Base(c.path))
 	if w.marker != "" {
-		ok, err := path.Match(w.marker, c.path)
-		complete = ok && err == nil && (c.renamed || c.closed || c.found)
+		complete = matches(w.marker, c.path) && (c.renamed || c.closed || c.found)
 	}
 	if !complete {
 		return
@@ -155,6 +156,16 @@ func (w *Watcher) tell() {
 	case w.c <- struct{}{}:
 	default:
 	}
+}
+
+// matches reports whether a path below the folder fits a pattern of [path.Match]:
+// in its last element if the pattern has no slash, else as a whole.
+func matches(pattern, name string) bool {
+	if !strings.Contains(pattern, "/") {
+		name = path.Base(name)
+	}
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
 }
 
 // poll looks for sets that have come to rest.

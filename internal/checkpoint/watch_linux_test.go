@@ -63,12 +63,15 @@ func TestWatch(t *testing.T) {
 		{"rename out", agentapi.CheckpointSpec{}, func(j job) {
 			must(j.t, os.Rename(j.path("old"), filepath.Join(filepath.Dir(j.dir), "y")))
 		}, false},
+		{"rename with quiesce", agentapi.CheckpointSpec{Quiesce: agentapi.Of(time.Hour)}, func(j job) { j.write("x.tmp", "x"); j.rename("x.tmp", "x") }, false},
 		{"marker written", marker, func(j job) { j.write("done", "") }, true},
 		{"marker renamed in", marker, func(j job) { j.write("x", ""); j.rename("x", "done") }, true},
 		{"marker linked", marker, func(j job) { must(j.t, os.Symlink("old", j.path("done"))) }, true},
 		{"marker hard-linked", marker, func(j job) { must(j.t, os.Link(j.path("old"), j.path("done"))) }, true},
 		{"no marker", marker, func(j job) { j.write("x.tmp", ""); j.rename("x.tmp", "x"); j.write("done2", "") }, false},
-		{"marker elsewhere", marker, func(j job) { j.write("old.d/done", "") }, false},
+		{"marker below", marker, func(j job) { j.write("old.d/done", "") }, true},
+		{"marker below, not in its place", agentapi.CheckpointSpec{Marker: "old.d/done"}, func(j job) { j.write("done", "") }, false},
+		{"marker in its place", agentapi.CheckpointSpec{Marker: "old.d/done"}, func(j job) { j.write("old.d/done", "") }, true},
 		{"marker in a new folder", deep, func(j job) { j.write("step-9/COMPLETE", "") }, true},
 		{"marker in a renamed folder", deep, func(j job) { j.write("tmp-9/COMPLETE", ""); j.rename("tmp-9", "step-9") }, true},
 	} {
