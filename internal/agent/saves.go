@@ -98,12 +98,13 @@ func (s *saving) takeOne() {
 	t.mu.Lock()
 	t.moved = time.Now()
 	at := checkpoint.Taken{Busy: agentapi.Of(t.busy()), Progress: t.progress()}
+	appended := t.rec.Task.Checkpoint.Append
 	t.mu.Unlock()
 	// A file that the job is removing or replacing just now is another try's.
 	var set *checkpoint.Set
 	var err error
 	for try := 1; ; try++ {
-		set, err = checkpoint.Snapshot(t.ctx, s.dir, aside, t.rec.Task.Checkpoint.Append...)
+		set, err = checkpoint.Snapshot(t.ctx, s.dir, aside, appended...)
 		if !errors.Is(err, checkpoint.ErrChanged) || try == 5 {
 			break
 		}
