@@ -13,7 +13,8 @@ import (
 
 const (
 	// assumedTask stands for the length of a task that nobody has described, on
-	// the [ReferenceGPU]: it compares GPUs, and weighs the boot against the work.
+	// the fastest GPU that may be used: it compares GPUs, and weighs the boot
+	// against the work.
 	assumedTask = 30 * time.Minute
 	// bootShare is the share of paid time that a boot may take, in percent: a
 	// slot is given enough tasks one after another to keep to it.
@@ -72,6 +73,7 @@ type load struct {
 	width     int // tasks of the job that may run at once; 0 means no limit
 	deadline  time.Time
 	closes    time.Time
+	stoppable bool // may be interrupted
 }
 
 // loadOf reads a group's work. running is how many of its job's tasks run.
@@ -86,7 +88,7 @@ func (a *ask) loadOf(g *Group, running int) load {
 	}
 	l := load{
 		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, source: source,
-		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline,
+		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
 	}
 	if a.attribute.Name != "" {
 		if l.reference = g.Work.Figure; l.reference <= 0 {
@@ -116,9 +118,9 @@ func (l *load) on(figure float64) (time.Duration, string) {
 
 // deep is how many tasks a slot may be given one after another: enough that the
 // boot is a small part of what is paid, or that a long billing unit is filled,
-// but no more than the time to the deadline holds, halved where a preemption may
-// take its share.
-func (l *load) deep(now time.Time, boot, margin, task time.Duration, billing money.Billing, spot bool) int {
+// but no more than the time to the deadline holds; half of it where the work can
+// be interrupted, so that it may be tried on spot and still be in time.
+func (l *load) deep(now time.Time, boot, margin, task time.Duration, billing money.Billing) int {
 	busy := boot * (100 - bootShare) / bootShare
 	if unit := max(billing.Unit, billing.Minimum); unit >= longUnit {
 		busy = max(busy, (unit-boot)/task*task)
@@ -126,7 +128,7 @@ func (l *load) deep(now time.Time, boot, margin, task time.Duration, billing mon
 	n := (busy + task - 1) / task
 	if l.deadline.After(now) {
 		room := l.deadline.Sub(now) - boot - margin
-		if spot {
+		if l.stoppable {
 			room /= 2
 		}
 		n = min(n, room/task)
@@ -147,13 +149,12 @@ func (l *load) rounds(deep, slots int) int {
 // price works out what the load costs at an offer.
 func (s *Snapshot) price(l *load, c *Catalog, f fitted, o *Offer) candidate {
 	caps := s.Providers[o.Market.Provider].Capabilities
-	spot := o.Market.Kind == providers.Spot
 	task, rate := l.on(f.figure)
 	out := candidate{
 		offer: o, shape: &c.Shapes[f.shape], fit: f, billing: caps.Billing, task: task, rate: rate, stage: l.stage,
 		delay: caps.BootTime + l.stage, history: s.history(o.Market),
 	}
-	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, task+l.stage, caps.Billing, spot)
+	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, task+l.stage, caps.Billing)
 	out.rounds = l.rounds(out.deep, int(f.slots))
 	out.tasks = max(1, min(out.rounds*int(f.slots), l.waiting))
 	out.late = l.deadline.After(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)

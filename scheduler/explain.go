@@ -3,7 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
 	"gpubroker/internal/gpu"
@@ -144,11 +143,10 @@ func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
 	case RelaxPrice:
 		return reason.New("if_max_price", "price", c.offer.Price)
 	case RelaxRegion:
-		where := m.Region
 		if len(g.Needs.Regions) == 0 || slices.Contains(g.Needs.Regions, m.Region) {
-			where = cmp.Or(m.Zone, m.Region)
+			return reason.New("if_zone", "zone", cmp.Or(m.Zone, "unknown"))
 		}
-		return reason.New("if_region", "region", cmp.Or(where, "any region"))
+		return reason.New("if_region", "region", cmp.Or(m.Region, "unknown"))
 	case RelaxProvider:
 		return reason.New("if_provider", "provider", m.Provider)
 	case RelaxGPU:
@@ -167,7 +165,7 @@ func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
 		}
 		return reason.New("if_kind", "kind", m.Kind)
 	case RelaxSize:
-		return reason.New("if_size", "vcpu", strconv.FormatFloat(s.VCPU, 'f', -1, 64), "memory", cmp.Or(gib(s.Memory), "unknown"))
+		return reason.New("if_size", "vcpu", known(s.VCPU), "memory", cmp.Or(gib(s.Memory), "unknown"))
 	}
 	return reason.Reason{}
 }

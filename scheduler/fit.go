@@ -13,10 +13,6 @@ import (
 	"gpubroker/providers"
 )
 
-// ReferenceGPU is the GPU that a task's length is taken for where nobody says
-// which: one that most clouds rent, and whose figures are known.
-const ReferenceGPU = "l4"
-
 // memoLimit bounds what a Memo keeps: fits of a needs and a shape.
 const memoLimit = 1 << 20
 
@@ -36,7 +32,7 @@ type ask struct {
 	require   gpu.Requirements
 	figure    string
 	attribute gpu.Attribute
-	reference float64 // figure of the ReferenceGPU, or of the least where it has none
+	reference float64 // figure of the fastest model that may be used; 1 where none governs
 	verdicts  map[string]*verdict
 }
 
@@ -157,8 +153,8 @@ func (m *Memo) askFor(facts *gpu.Table, n *Needs) *ask {
 	a := &ask{gpus: n.GPU, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
 	if n.Figure != "" && n.GPUs > 0 {
 		a.attribute, _ = gpu.FindAttribute(n.Figure)
-		a.reference = a.referenceOf(facts)
 	}
+	a.reference = a.fastest(facts)
 	m.asks[string(key)] = a
 	m.size += 64
 	return a
@@ -171,19 +167,22 @@ func (a *ask) figureOf(facts *gpu.Table, f gpu.Fact) float64 {
 	return facts.Value(f, a.attribute).Number.Or(0)
 }
 
-func (a *ask) referenceOf(facts *gpu.Table) float64 {
-	if f, ok := facts.Lookup(ReferenceGPU); ok {
-		if v := a.figureOf(facts, f); v > 0 {
-			return v
+// fastest is the greatest figure among the models that may be used, rented
+// anywhere or not: what a task's length is taken for where nobody says on which
+// GPU it was. Every other one is slower, so that nothing is promised too early.
+func (a *ask) fastest(facts *gpu.Table) float64 {
+	top := 0.0
+	if a.attribute.Name != "" {
+		for _, f := range facts.All() {
+			if v := a.of(facts, f.ID); v.code == "" {
+				top = max(top, v.figure)
+			}
 		}
 	}
-	least := math.Inf(1)
-	for _, f := range facts.All() {
-		if v := a.figureOf(facts, f); v > 0 {
-			least = min(least, v)
-		}
+	if top == 0 {
+		return 1
 	}
-	return least
+	return top
 }
 
 // of judges a model of GPU. An unknown fact meets no need.

@@ -283,8 +283,7 @@ func (p *pass) worth(c *class, l *load, f fitted, r *host) bool {
 	task, _ := l.on(f.figure)
 	task += l.stage
 	slots := int(f.slots)
-	spot := r.machine.Market.Kind == providers.Spot
-	rounds := l.rounds(l.deep(p.Now, 0, p.Settings.Margin, task, r.billing, spot), slots)
+	rounds := l.rounds(l.deep(p.Now, 0, p.Settings.Margin, task, r.billing), slots)
 	busy := time.Duration(rounds) * task
 	if r.billing.Unit >= longUnit && !r.machine.Born.IsZero() {
 		lived := max(1, p.Now.Sub(r.machine.Born))

@@ -87,7 +87,7 @@ type Work struct {
 	// Task is how long one whole task runs on GPUs whose figure is Figure each, as
 	// many and as shared as it asks for; 0 when nobody knows.
 	Task time.Duration
-	// Figure 0 means that nobody said which GPU: [ReferenceGPU] is taken.
+	// Figure 0 means that nobody said which GPU: the fastest that may be used.
 	Figure float64
 	Source string        // measured, given, assumed: where Task comes from
 	Stage  time.Duration // fetching inputs and checkpoint

@@ -4,10 +4,10 @@ package reason
 // its own words. It is data, never changed after start.
 var Sentences = map[Code]string{
 	// Why a task waits.
-	"no_offer_fits":    "no offer fits: {top}",
+	"no_offer_fits":    "none of {offers} offers fits, most because {top}",
 	"all_cooled_down":  "every fitting offer is cooling down after failed launches or preemptions, until {until}",
 	"over_budget":      "budget {budget} has {free} free of {cap}, and the lease needs {need}",
-	"price_over_max":   "the cheapest fitting offer costs {price}/h, above the job's limit of {max}/h",
+	"price_over_max":   "its price of {price}/h is above the job's limit of {max}/h",
 	"outside_window":   "outside its window; it opens at {opens}",
 	"parallelism":      "{running} of at most {limit} tasks run",
 	"queue_limit":      "queue {queue} runs {running} of at most {limit} tasks",
@@ -38,7 +38,7 @@ var Sentences = map[Code]string{
 	"launch_failed":     "the launch failed: {code}",
 	"boot_deadline":     "the machine did not call in within {limit}",
 	"cancelled":         "cancelled by {by}",
-	"moved":             "moved to cheaper capacity",
+	"moved":             "moved: {why}",
 	"idle":              "no work for {idle}",
 	"lease_ended":       "the lease ended: {why}",
 	"window_closed":     "its window closed",
@@ -110,16 +110,17 @@ var Sentences = map[Code]string{
 	"gpu.unknown_attribute":    "GPUs have no such attribute (wanted {want})",
 	// What was chosen.
 	"chosen":       "{why}",
-	"reused":       "{tasks} tasks on machines that are already paid for",
+	"reused":       "on machines that are already paid for",
 	"in_turn":      "{machines} machines launched; the rest follows on them in {rounds} rounds",
-	"follows":      "{tasks} tasks follow on machines that work now, in at most {rounds} rounds",
+	"follows":      "follows on machines that work now, in at most {rounds} rounds",
 	"sold_out":     "all that {offers} fitting offers have is under way",
 	"kept_for":     "what is free of budget {budget} is kept for job {job}, which has waited long",
 	"no_offers":    "no provider has offered anything yet",
 	"not_admitted": "{error}",
 	// What would help.
 	"if_max_price":     "with a price limit of {price} USD/h",
-	"if_region":        "with {region} allowed",
+	"if_region":        "with region {region} allowed",
+	"if_zone":          "with zone {zone} allowed",
 	"if_provider":      "with provider {provider} allowed",
 	"if_gpu":           "with GPU {gpu} allowed",
 	"if_require":       "without asking for {attribute} {want} ({gpu} has {have})",

@@ -306,7 +306,7 @@ func (w *World) provider(l *line) {
 		p.Capabilities.SelfEnd = providers.EndRolling
 	}
 	if code := l.get("not-ready"); code != "" {
-		p.Ready = reason.New(reason.Code(code), "provider", l.name)
+		p.Ready = reason.New(reason.Code(code), "provider", l.name, "code", "unauthorized", "until", "22:10")
 	}
 	w.Providers[l.name] = p
 }
