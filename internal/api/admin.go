@@ -23,22 +23,24 @@ type Token struct {
 	Text     string     `json:"text,omitempty" doc:"the token itself; shown once, when it is made"`
 }
 
-type tokenInput struct {
-	Body struct {
-		Name     string   `json:"name" minLength:"1" maxLength:"100"`
-		Role     Role     `json:"role" enum:"admin,submit,finance,view,host"`
-		Projects []string `json:"projects,omitempty"`
-		Days     int      `json:"days,omitempty" minimum:"0" maximum:"3650" doc:"until it expires; 0 means never"`
-	}
+// TokenRequest asks for a token.
+type TokenRequest struct {
+	Name     string   `json:"name" minLength:"1" maxLength:"100"`
+	Role     Role     `json:"role" enum:"admin,submit,finance,view,host"`
+	Projects []string `json:"projects,omitempty"`
+	Days     int      `json:"days,omitempty" minimum:"0" maximum:"3650" doc:"until it expires; 0 means never"`
 }
+
+type tokenInput struct{ Body TokenRequest }
 
 type tokenOutput struct{ Body Token }
 
-type tokensOutput struct {
-	Body struct {
-		Tokens []Token `json:"tokens"`
-	}
+// Tokens are tokens without their secrets.
+type Tokens struct {
+	Tokens []Token `json:"tokens"`
 }
+
+type tokensOutput struct{ Body Tokens }
 
 type tokenPath struct {
 	ID string `path:"id"`
@@ -58,11 +60,12 @@ type healthOutput struct {
 	Body   Health
 }
 
-type versionOutput struct {
-	Body struct {
-		Version string `json:"version"`
-	}
+// Version says which version runs.
+type Version struct {
+	Version string `json:"version"`
 }
+
+type versionOutput struct{ Body Version }
 
 type adoptOutput struct {
 	Body queue.Meta

@@ -14,7 +14,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gpubroker/internal/control"
+	"gpubroker/internal/money"
 	"gpubroker/internal/spec"
+	"gpubroker/providers"
 	"gpubroker/queue"
 	"gpubroker/scheduler"
 )
@@ -86,7 +88,8 @@ type jobOutput struct {
 	Body Job
 }
 
-type jobPath struct {
+// JobPath names a job in a path. It is exported because huma reads only exported fields.
+type JobPath struct {
 	ID string `path:"id" maxLength:"40"`
 }
 
@@ -99,54 +102,61 @@ type listJobs struct {
 	Limit   int    `query:"limit" minimum:"0" maximum:"1000" default:"100"`
 }
 
-type jobsOutput struct {
-	Body struct {
-		Jobs []Job  `json:"jobs"`
-		Next string `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
-	}
+// Jobs is a page of jobs, newest first.
+type Jobs struct {
+	Jobs []Job  `json:"jobs"`
+	Next string `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
 
+type jobsOutput struct{ Body Jobs }
+
 type tasksInput struct {
-	jobPath
+	JobPath
 	State string `query:"state" enum:"queued,held,running,succeeded,failed,cancelled"`
 	After string `query:"after" doc:"the index that the last page ended with"`
 	Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100"`
 }
 
-type tasksOutput struct {
-	Body struct {
-		Tasks []control.TaskView `json:"tasks" doc:"tasks that have been placed at least once"`
-		Next  string             `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
-	}
+// Tasks is a page of a job's tasks.
+type Tasks struct {
+	Tasks []control.TaskView `json:"tasks" doc:"tasks that have been placed at least once"`
+	Next  string             `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
 
+type tasksOutput struct{ Body Tasks }
+
 type attemptsInput struct {
-	jobPath
+	JobPath
 	Index int    `query:"index" minimum:"-1" default:"-1" doc:"of one task"`
 	After string `query:"after"`
 	Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100"`
 }
 
-type attemptsOutput struct {
-	Body struct {
-		Attempts []*queue.Attempt `json:"attempts"`
-		Next     string           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
-	}
+// Attempts is a page of attempts, oldest first.
+type Attempts struct {
+	Attempts []*queue.Attempt `json:"attempts"`
+	Next     string           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
+}
+
+type attemptsOutput struct{ Body Attempts }
+
+// RetryRequest says which tasks are queued again.
+type RetryRequest struct {
+	Failed    bool `json:"failed,omitempty" doc:"tasks that failed"`
+	Cancelled bool `json:"cancelled,omitempty" doc:"tasks that were cancelled"`
 }
 
 type retryInput struct {
-	jobPath
-	Body struct {
-		Failed    bool `json:"failed,omitempty" doc:"tasks that failed"`
-		Cancelled bool `json:"cancelled,omitempty" doc:"tasks that were cancelled"`
-	}
+	JobPath
+	Body RetryRequest
 }
 
-type retryOutput struct {
-	Body struct {
-		Tasks int `json:"tasks" doc:"that were queued again"`
-	}
+// Retried says what a retry did.
+type Retried struct {
+	Tasks int `json:"tasks" doc:"that were queued again"`
 }
+
+type retryOutput struct{ Body Retried }
 
 type planOutput struct {
 	Body Plan
@@ -154,8 +164,30 @@ type planOutput struct {
 
 // Plan is what a submission now would lead to.
 type Plan struct {
-	Decision Decision           `json:"decision"`
-	Launches []scheduler.Launch `json:"launches"`
+	Decision Decision `json:"decision"`
+	Launches []Launch `json:"launches" doc:"machines that would be asked for now"`
+}
+
+// Launch is a machine that would be asked for.
+type Launch struct {
+	Market providers.Market `json:"market"`
+	Shape  providers.Shape  `json:"shape"`
+	Tasks  int              `json:"tasks" doc:"that it would begin with"`
+	Slots  int              `json:"slots" doc:"tasks that it can run at once"`
+	Price  money.Rate       `json:"price" doc:"of the whole machine per hour"`
+	Bound  money.Rate       `json:"bound" doc:"the price that its reservations would assume"`
+	Lease  time.Time        `json:"lease" doc:"money would be reserved until then"`
+}
+
+// PlanOf is a decision and its launches as the API shows them.
+func PlanOf(at time.Time, d scheduler.Decision, launches []scheduler.Launch) Plan {
+	p := Plan{Decision: Decision{At: at.UTC(), Decision: d}, Launches: []Launch{}}
+	for _, l := range launches {
+		p.Launches = append(p.Launches, Launch{
+			Market: l.Market, Shape: l.Shape, Tasks: l.Tasks, Slots: l.Slots, Price: l.Price, Bound: l.Bound, Lease: l.Lease,
+		})
+	}
+	return p
 }
 
 func (s *Server) registerJobs() {
@@ -236,7 +268,7 @@ func (s *Server) planJob(ctx context.Context, in *submitInput) (*planOutput, err
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	return &planOutput{Plan{Decision: Decision{At: time.Now().UTC(), Decision: d}, Launches: launches}}, nil
+	return &planOutput{PlanOf(time.Now(), d, launches)}, nil
 }
 
 // given is a source whose one file is the lines that came with the call.
@@ -283,7 +315,7 @@ func (s *Server) visible(ctx context.Context, id string) (*queue.Job, error) {
 	return j, nil
 }
 
-func (s *Server) getJob(ctx context.Context, in *jobPath) (*jobOutput, error) {
+func (s *Server) getJob(ctx context.Context, in *JobPath) (*jobOutput, error) {
 	j, err := s.visible(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -349,8 +381,8 @@ func (s *Server) listAttempts(ctx context.Context, in *attemptsInput) (*attempts
 }
 
 // change makes a handler of an act on one job.
-func (s *Server) change(act func(ctx context.Context, id, by string) (*queue.Job, error)) func(context.Context, *jobPath) (*jobOutput, error) {
-	return func(ctx context.Context, in *jobPath) (*jobOutput, error) {
+func (s *Server) change(act func(ctx context.Context, id, by string) (*queue.Job, error)) func(context.Context, *JobPath) (*jobOutput, error) {
+	return func(ctx context.Context, in *JobPath) (*jobOutput, error) {
 		if _, err := s.visible(ctx, in.ID); err != nil {
 			return nil, err
 		}

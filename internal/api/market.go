@@ -23,11 +23,12 @@ type offersInput struct {
 	Region   string `query:"region"`
 }
 
-type offersOutput struct {
-	Body struct {
-		Offers []providers.Offer `json:"offers" doc:"cheapest first"`
-	}
+// Offers are what can be rented.
+type Offers struct {
+	Offers []providers.Offer `json:"offers" doc:"cheapest first"`
 }
+
+type offersOutput struct{ Body Offers }
 
 // Provider is an account as the API shows it.
 type Provider struct {
@@ -40,29 +41,33 @@ type Provider struct {
 	Machines     int                    `json:"machines"`
 }
 
-type providersOutput struct {
-	Body struct {
-		Providers []Provider `json:"providers"`
-	}
+// Providers are the accounts.
+type Providers struct {
+	Providers []Provider `json:"providers"`
 }
 
-type instancesOutput struct {
-	Body struct {
-		Instances []control.InstanceView `json:"instances"`
-	}
+type providersOutput struct{ Body Providers }
+
+// Instances are the machines that are not settled.
+type Instances struct {
+	Instances []control.InstanceView `json:"instances"`
 }
 
-type gpusOutput struct {
-	Body struct {
-		GPUs []gpu.Fact `json:"gpus"`
-	}
+type instancesOutput struct{ Body Instances }
+
+// GPUs are facts of GPUs.
+type GPUs struct {
+	GPUs []gpu.Fact `json:"gpus"`
 }
 
-type scenariosOutput struct {
-	Body struct {
-		Scenarios []scenario.Profile `json:"scenarios"`
-	}
+type gpusOutput struct{ Body GPUs }
+
+// Scenarios are kinds of work.
+type Scenarios struct {
+	Scenarios []scenario.Profile `json:"scenarios"`
 }
+
+type scenariosOutput struct{ Body Scenarios }
 
 func (s *Server) registerMarket() {
 	huma.Register(s.api, operation("list-offers", http.MethodGet, "/api/v1/offers", "List what can be rented now", View, "market"), s.listOffers)

@@ -12,11 +12,12 @@ import (
 	"gpubroker/queue"
 )
 
-type budgetsOutput struct {
-	Body struct {
-		Budgets []control.BudgetView `json:"budgets"`
-	}
+// Budgets are budgets with their periods.
+type Budgets struct {
+	Budgets []control.BudgetView `json:"budgets"`
 }
+
+type budgetsOutput struct{ Body Budgets }
 
 type costsInput struct {
 	Project string    `query:"project"`
@@ -38,12 +39,13 @@ type entriesInput struct {
 	Instance string `query:"instance"`
 }
 
-type entriesOutput struct {
-	Body struct {
-		Entries []*budget.Entry `json:"entries"`
-		Next    int64           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
-	}
+// Entries is a page of the ledger.
+type Entries struct {
+	Entries []*budget.Entry `json:"entries"`
+	Next    int64           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
+
+type entriesOutput struct{ Body Entries }
 
 func (s *Server) registerMoney() {
 	huma.Register(s.api, operation("list-budgets", http.MethodGet, "/api/v1/budgets", "List budgets with their current period", View, "money"), s.listBudgets)

@@ -27,12 +27,13 @@ type eventsInput struct {
 	Last    bool   `query:"last" doc:"the newest ones instead of the first"`
 }
 
-type eventsOutput struct {
-	Body struct {
-		Events []Event `json:"events"`
-		Next   int64   `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
-	}
+// Events is a page of events.
+type Events struct {
+	Events []Event `json:"events"`
+	Next   int64   `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
+
+type eventsOutput struct{ Body Events }
 
 type watchInput struct {
 	After   int64  `query:"after" doc:"0 begins with what comes"`
@@ -42,7 +43,7 @@ type watchInput struct {
 }
 
 type logsInput struct {
-	jobPath
+	JobPath
 	Index   int   `path:"index" minimum:"0"`
 	Attempt int   `query:"attempt" minimum:"0" doc:"number of the attempt; 0 is the newest"`
 	From    int64 `query:"from" minimum:"0" doc:"offset in bytes"`

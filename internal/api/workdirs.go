@@ -15,13 +15,13 @@ import (
 // uploadTime is the longest that a body may take to arrive.
 const uploadTime = 30 * time.Minute
 
-type workdirPath struct {
+type WorkdirPath struct {
 	Digest string `path:"digest" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the archive, in hex"`
 }
 
 // workdirInput hands on the body as it comes: it may be larger than memory.
 type workdirInput struct {
-	workdirPath
+	WorkdirPath
 	body io.Reader
 }
 
@@ -82,7 +82,7 @@ func (s *Server) putWorkdir(ctx context.Context, in *workdirInput) (*workdirOutp
 	return &workdirOutput{Workdir{Ref: ref, Have: have}}, nil
 }
 
-func (s *Server) getWorkdir(ctx context.Context, in *workdirPath) (*workdirOutput, error) {
+func (s *Server) getWorkdir(ctx context.Context, in *WorkdirPath) (*workdirOutput, error) {
 	ref, have, err := s.broker.HasWorkdir(ctx, in.Digest)
 	if err != nil {
 		return nil, s.failure(ctx, err)

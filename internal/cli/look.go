@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"charm.land/lipgloss/v2"
+
+	"gpubroker/internal/money"
+)
+
+// width is what tables fit in.
+const width = 100
+
+// look is how things are shown.
+type look struct {
+	out io.Writer
+	now func() time.Time
+}
+
+var (
+	styleHead = lipgloss.NewStyle().Bold(true)
+	styleGood = lipgloss.NewStyle().Foreground(lipgloss.Green)
+	styleBad  = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	styleWarn = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	styleDim  = lipgloss.NewStyle().Faint(true)
+)
+
+// printf writes text whose colours are dropped where there is no terminal and
+// under NO_COLOR.
+func (l look) printf(format string, args ...any) error {
+	_, err := lipgloss.Fprint(l.out, fmt.Sprintf(format, args...))
+	return err
+}
+
+// state colours a state of a job, task, attempt or instance.
+func state(s string) string {
+	switch s {
+	case "succeeded", "ready":
+		return styleGood.Render(s)
+	case "failed", "lost":
+		return styleBad.Render(s)
+	case "held", "draining", "terminating", "cancelled":
+		return styleWarn.Render(s)
+	}
+	return s
+}
+
+// table is rows under a head. The cells of flexible columns are cut short where
+// the table is wider than it may be; numbers are set to the right.
+type table struct {
+	head     []string
+	right    []int
+	flexible []int // given up first to last
+	rows     [][]string
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+const gap = 2
+
+// shortest is what a flexible column keeps at least.
+const shortest = 10
+
+func (t *table) String() string {
+	widths := make([]int, len(t.head))
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		for i, c := range row {
+			widths[i] = max(widths[i], lipgloss.Width(c))
+		}
+	}
+	over := -width - gap
+	for _, w := range widths {
+		over += w + gap
+	}
+	for _, i := range t.flexible {
+		if cut := min(over, widths[i]-max(shortest, lipgloss.Width(t.head[i]))); cut > 0 {
+			widths[i] -= cut
+			over -= cut
+		}
+	}
+	var b strings.Builder
+	line := func(row []string, style *lipgloss.Style) {
+		var out strings.Builder
+		for i, c := range row {
+			c = shorten(c, widths[i])
+			pad := strings.Repeat(" ", max(0, widths[i]-lipgloss.Width(c)))
+			if style != nil {
+				c = style.Render(c)
+			}
+			if slices.Contains(t.right, i) {
+				c = pad + c
+			} else {
+				c += pad
+			}
+			out.WriteString(c + strings.Repeat(" ", gap))
+		}
+		b.WriteString(strings.TrimRight(out.String(), " ") + "\n")
+	}
+	line(t.head, &styleHead)
+	for _, row := range t.rows {
+		line(row, nil)
+	}
+	return b.String()
+}
+
+// shorten cuts text without styles at a width.
+func shorten(s string, w int) string {
+	if lipgloss.Width(s) <= w {
+		return s
+	}
+	r := []rune(s)
+	for len(r) > 0 && lipgloss.Width(string(r))+1 > w {
+		r = r[:len(r)-1]
+	}
+	return strings.TrimRight(string(r), " ") + "…"
+}
+
+// wrap breaks text at spaces, each further line indented.
+func wrap(text string, indent int) string {
+	var b strings.Builder
+	at := indent
+	for i, word := range strings.Fields(text) {
+		w := lipgloss.Width(word)
+		switch {
+		case i == 0:
+		case at+1+w > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at += w
+	}
+	return b.String()
+}
+
+// local shows a moment in the local zone, with the zone.
+func local(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.Local().Format("2006-01-02 15:04 MST")
+}
+
+// age shows how long ago or how far ahead a moment is.
+func (l look) age(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	d := l.now().Sub(t)
+	if d < 0 {
+		return "in " + span(-d)
+	}
+	if d < time.Second {
+		return "now"
+	}
+	return span(d) + " ago"
+}
+
+// span shows a length of time in at most two units.
+func span(d time.Duration) string {
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	if d < 0 {
+		return "-" + span(-d)
+	}
+	if d < time.Second {
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	}
+	d = d.Round(time.Second)
+	for i, u := range units {
+		if d < u.of {
+			continue
+		}
+		n := d / u.of
+		out := fmt.Sprintf("%d%s", n, u.name)
+		if i+1 < len(units) && n < 10 {
+			if rest := (d - n*u.of) / units[i+1].of; rest > 0 {
+				out += fmt.Sprintf("%d%s", rest, units[i+1].name)
+			}
+		}
+		return out
+	}
+	return "0s"
+}
+
+// size shows a number of bytes.
+func size(n int64) string {
+	if n <= 0 {
+		return "–"
+	}
+	f, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for f >= 1024 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	if f >= 100 || f == math.Trunc(f) {
+		return fmt.Sprintf("%.0f %s", f, units[i])
+	}
+	return fmt.Sprintf("%.1f %s", f, units[i])
+}
+
+// amount shows money with four decimals below a dollar and two from there on.
+func amount(a money.Amount) string {
+	if a > -money.Unit && a < money.Unit && a != 0 {
+		return padDecimals(a.Round(4).String(), 4)
+	}
+	return padDecimals(a.Round(2).String(), 2)
+}
+
+// rate shows a price per hour.
+func rate(r money.Rate) string { return padDecimals(money.Amount(r).Round(4).String(), 4) }
+
+func padDecimals(s string, n int) string {
+	_, after, ok := strings.Cut(s, ".")
+	if !ok {
+		return s + "." + strings.Repeat("0", n)
+	}
+	return s + strings.Repeat("0", max(0, n-len(after)))
+}
+
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + " %" }
+
+// plural is "1 task" or "3 tasks".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// isTerminal reports whether people look at w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

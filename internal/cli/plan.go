@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gpubroker/internal/api"
+	"gpubroker/internal/control"
+	"gpubroker/internal/market"
+	"gpubroker/internal/money"
+	"gpubroker/internal/spec"
+	"gpubroker/providers"
+	"gpubroker/scheduler"
+)
+
+func (a *app) validate() *cobra.Command {
+	var sets []string
+	cmd := &cobra.Command{
+		Use: "validate FILE...", Short: "Check job specs; all faults are shown at once",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exactly("FILE")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			var all spec.Errors
+			for _, name := range args {
+				text, err := readSpec(name, a.In)
+				if err != nil {
+					return err
+				}
+				_, err = spec.Parse(name, text, sets...)
+				faults, invalid := errors.AsType[spec.Errors](err)
+				if err != nil && !invalid {
+					return err
+				}
+				all = append(all, faults...)
+				if a.format == "text" && !invalid {
+					if err := a.look.printf("%s: valid\n", name); err != nil {
+						return err
+					}
+				}
+			}
+			if len(all) > 0 {
+				return all
+			}
+			_, err := a.json(map[string]any{"valid": true, "files": args})
+			return err
+		},
+	}
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "override a value: --set resources.slots=4 (repeatable)")
+	return cmd
+}
+
+func (a *app) plan() *cobra.Command {
+	var flags specFlags
+	var file string
+	cmd := &cobra.Command{
+		Use:   "plan FILE | -- COMMAND...",
+		Short: "Say where a job would run, when, at what cost, and why not elsewhere",
+		Long: "Say where a job would run, when, at what cost, and why not elsewhere; nothing is committed. With\n" +
+			"--offers it is planned against a table of offers, and no broker is needed.\n\n" +
+			"Exit code 3: nothing that is offered fits. 4: a budget has no room.",
+		Example: "  gpubroker plan nightly.yaml\n  gpubroker plan train.yaml --offers offers.csv.gz --set resources.gpu=h100",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			j, dir, err := flags.read(cmd, args, a.In)
+			if err != nil {
+				return err
+			}
+			defer a.slow("planning")()
+			var p api.Plan
+			var notes []string
+			if file != "" {
+				p, notes, err = a.planAlone(cmd.Context(), j, dir, file)
+			} else {
+				p, err = a.planAtBroker(cmd.Context(), j, dir)
+			}
+			if err != nil {
+				return err
+			}
+			for _, n := range notes {
+				fmt.Fprintln(a.Err, n)
+			}
+			if done, err := a.json(p); done {
+				return errors.Join(err, verdict(p.Decision.Decision))
+			}
+			if err := a.explain(j.Name, p); err != nil {
+				return err
+			}
+			return verdict(p.Decision.Decision)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVar(&file, "offers", "", "plan against this table of offers (.csv or .csv.gz) without a broker")
+	return cmd
+}
+
+func (a *app) planAtBroker(ctx context.Context, j *spec.Job, dir string) (api.Plan, error) {
+	c, err := a.broker()
+	if err != nil {
+		return api.Plan{}, fmt.Errorf("%w; or plan against a table of offers with --offers FILE", err)
+	}
+	r, err := a.request(ctx, c, j, dir, false)
+	if err != nil {
+		return api.Plan{}, err
+	}
+	p, err := c.Plan(ctx, r)
+	return p, away(err)
+}
+
+// assumed is what is taken for granted of accounts of which only offers are
+// known: machines that are billed by the second, up in two minutes, and ended by
+// their provider.
+func assumed() providers.Capabilities {
+	return providers.Capabilities{
+		Kinds: []providers.Kind{providers.Spot, providers.OnDemand}, Notice: 30 * time.Second, NoticeSource: providers.NoticeMetadata,
+		Billing: money.Billing{Unit: time.Second}, TagsAtLaunch: true, LaunchToken: true, SelfEnd: providers.EndRolling, BootTime: 2 * time.Minute,
+	}
+}
+
+// planAlone plans against a table of offers.
+func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string) (p api.Plan, notes []string, err error) {
+	offers, skipped, err := market.ReadFile(file)
+	if err != nil {
+		return p, nil, &exit{ExitUsage, err}
+	}
+	if len(skipped) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %s not used; the first is line %d: %s", file, plural(len(skipped), "row"), skipped[0].Line, skipped[0].Why))
+	}
+	accounts := map[string]scheduler.Provider{}
+	now := a.Now().UTC()
+	oldest := now
+	for _, o := range offers {
+		accounts[o.Provider] = scheduler.Provider{Capabilities: assumed()}
+		if o.Seen.Before(oldest) {
+			oldest = o.Seen
+		}
+	}
+	notes = append(notes, "assumed of every provider in the table: billed by the second, up in 2m, prices still hold")
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return p, nil, err
+	}
+	set := scheduler.Settings{Lease: 20 * time.Minute, Idle: 2 * time.Minute, Stale: now.Sub(oldest) + 365*24*time.Hour}
+	catalog := scheduler.NewCatalog(1, offers)
+	at := now
+	for {
+		snap, err := control.Alone(ctx, j, spec.Local{Dir: root}, catalog, accounts, set, at)
+		if err != nil {
+			return p, nil, &exit{ExitUsage, err}
+		}
+		r := scheduler.Plan(snap, nil)
+		if len(r.Decisions) == 0 {
+			return p, nil, usage("the job has no tasks")
+		}
+		d := r.Decisions[0]
+		if d.Why.Code == "outside_window" && at.Equal(now) && d.Again.After(now) {
+			notes = append(notes, "its window is closed; this is the plan for when it opens, "+local(d.Again))
+			at = d.Again
+			continue
+		}
+		return api.PlanOf(at, d, r.Launches), notes, nil
+	}
+}
+
+// verdict is the exit of a plan: nothing placed for want of an offer, or of money.
+func verdict(d scheduler.Decision) error {
+	switch {
+	case d.Placed > 0:
+		return nil
+	case d.Why.Code == "over_budget":
+		return &exit{code: ExitNoMoney}
+	case d.Considered > 0 && d.Usable == 0, d.Why.Code == "no_offer_fits", d.Why.Code == "price_over_max":
+		return &exit{code: ExitNoPlace}
+	}
+	return nil
+}
+
+func (a *app) explainJob(j api.Job) error {
+	if j.Decision == nil {
+		return a.look.printf("%s  %s: %s; no tasks wait, so there is nothing to decide\n", j.ID, j.Name, a.countsLine(j))
+	}
+	return a.explain(j.Name, api.Plan{Decision: *j.Decision})
+}
+
+// explain shows a decision.
+func (a *app) explain(name string, p api.Plan) error {
+	d := p.Decision
+	var b strings.Builder
+	line := func(what, value string) { fmt.Fprintf(&b, "  %-10s %s\n", what, wrap(value, 13)) }
+	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(d.At))
+	switch {
+	case d.Placed == d.Waiting:
+		line("tasks", fmt.Sprintf("all %d would be placed now", d.Waiting))
+	default:
+		line("tasks", fmt.Sprintf("%d of %d would be placed now", d.Placed, d.Waiting))
+	}
+	if len(p.Launches) > 0 {
+		line("machines", launches(p.Launches))
+	}
+	line("why", d.Why.String())
+	if !d.Again.IsZero() {
+		line("next look", local(d.Again)+", "+a.look.age(d.Again))
+	}
+	if len(d.Best) > 0 {
+		b.WriteString("\n" + a.options(d.Best, d.Placed > 0))
+	}
+	if d.Considered > 0 {
+		fmt.Fprintf(&b, "\n  %s considered, %d usable\n", plural(d.Considered, "offer"), d.Usable)
+		for _, r := range d.Reasons {
+			fmt.Fprintf(&b, "  %7d  %s\n", r.Offers, wrap(r.Sample.String(), 11))
+		}
+	}
+	return a.look.printf("%s", b.String())
+}
+
+func launches(list []api.Launch) string {
+	type kind struct{ market, gpus string }
+	n := map[kind]int{}
+	for _, l := range list {
+		n[kind{l.Market.String(), gpus(l.Shape)}]++
+	}
+	var out []string
+	for _, k := range slices.SortedFunc(maps.Keys(n), func(x, y kind) int { return cmp.Compare(x.market, y.market) }) {
+		out = append(out, fmt.Sprintf("%d × %s (%s)", n[k], k.market, k.gpus))
+	}
+	return strings.Join(out, ", ")
+}
+
+// options shows ways to do the work with what one task costs, in parts.
+func (a *app) options(list []scheduler.Option, chosen bool) string {
+	t := table{head: []string{"", "PER TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", "PRICE/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{10, 9}}
+	for i, o := range list {
+		mark := ""
+		if i == 0 && chosen {
+			mark = "→"
+		}
+		where := o.Market.Provider + "/" + cmp.Or(o.Market.Zone, o.Market.Region) + " " + o.Market.Type
+		t.row(mark, amount(o.Cost.Total), amount(o.Cost.Boot), amount(o.Cost.Work), amount(o.Cost.Redo), amount(o.Cost.Rounding),
+			span(o.Time), rate(o.Price), string(o.Market.Kind), gpus(o.Shape), where)
+	}
+	out := t.String()
+	if list[0].Rate != "" {
+		out += styleDim.Render(fmt.Sprintf("  times are %s", list[0].Rate)) + "\n"
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
+	"gpubroker/internal/spec"
+	"gpubroker/queue"
+	"gpubroker/scheduler"
+	"gpubroker/scheduler/policy"
+)
+
+// Alone draws the snapshot of a job that is alone in a market: for a plan without
+// a broker. No money is spent and nothing runs; what the accounts can do is told
+// by whoever asks.
+func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *scheduler.Catalog, accounts map[string]scheduler.Provider, set scheduler.Settings, now time.Time) (*scheduler.Snapshot, error) {
+	b := &Broker{
+		set: Settings{Plan: set}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), specs: newSpecs(),
+		complained: map[string]time.Time{},
+	}
+	j, err := b.pretend(ctx, s, source, now)
+	if err != nil {
+		return nil, err
+	}
+	p := &picture{
+		Snapshot: scheduler.Snapshot{
+			Now: now, Facts: b.facts, Catalog: catalog, Providers: accounts, Settings: set, Budgets: b.budgets(nil),
+			Book: noBook{}, Cooldowns: map[string]scheduler.Cooldown{}, Spent: map[string]money.Amount{}, History: map[string]policy.History{},
+		},
+		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
+	}
+	b.drawJob(p, j, nil)
+	return &p.Snapshot, nil
+}
+
+// noBook is a ledger in which nothing is written.
+type noBook struct{}
+
+func (noBook) Account(budget.Key) *budget.Account   { return nil }
+func (noBook) Hold(string, budget.Key) *budget.Hold { return nil }
