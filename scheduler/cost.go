@@ -224,9 +224,10 @@ func (c *candidate) option(limit money.Rate) Option {
 	}
 	p := Parts{Total: c.per, Boot: min(c.per, exact(c.delay))}
 	p.Work = min(c.per-p.Boot, exact(c.work()))
-	held := min(c.per, max(p.Boot+p.Work, exact(c.hold)))
-	p.Redo = held - p.Boot - p.Work
-	p.Rounding = c.per - held
+	if c.offer.Market.Kind == providers.Spot {
+		p.Redo = min(c.per-p.Boot-p.Work, max(0, exact(c.hold)-p.Boot-p.Work))
+	}
+	p.Rounding = c.per - p.Boot - p.Work - p.Redo
 	return Option{
 		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
 		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay, Time: c.task, Rate: c.rate,

@@ -10,11 +10,11 @@ import (
 	"gpubroker/scheduler/schedtest"
 )
 
-// TestScripts runs the scripts of testdata: each begins a world with "reset",
+// TestScripts runs the scripts of testdata/plans: each begins a world with "reset",
 // describes it, and asks for plans and explanations. Rewrite them with
 // go test ./scheduler -run TestScripts -rewrite, and read the difference.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/plans", func(t *testing.T, path string) {
 		w := schedtest.New()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {

@@ -1,0 +1,347 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"gpubroker/internal/budget"
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
+	"gpubroker/providers"
+	"gpubroker/scheduler"
+	"gpubroker/scheduler/policy"
+	"gpubroker/scheduler/schedtest"
+)
+
+var models = []string{"l4", "t4", "a10g", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x", "z9000", ""}
+
+func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
+
+func chance(t *rapid.T, name string, percent int) bool {
+	return rapid.IntRange(1, 100).Draw(t, name) <= percent
+}
+
+func genShape(t *rapid.T) providers.Shape {
+	s := providers.Shape{GPUs: pick(t, "gpus", 0, 0.125, 1, 1, 1, 2, 8.0), VCPU: pick(t, "vcpus", 0, 2, 4, 8.0), Memory: pick[int64](t, "mem", 0, 16<<30, 64<<30)}
+	if s.GPUs > 0 {
+		s.GPU = pick(t, "gpu", models...)
+		s.GPUName = s.GPU
+	}
+	return s
+}
+
+func genMarket(t *rapid.T) providers.Market {
+	return providers.Market{
+		Provider: pick(t, "provider", "sim", "sim", "hourly", "guest", "stranger"), Region: pick(t, "region", "a", "b"), Zone: pick(t, "zone", "1", "2"),
+		Type: pick(t, "type", "s", "m", "l"), Kind: pick(t, "kind", providers.Spot, providers.OnDemand),
+	}
+}
+
+func genPrice(t *rapid.T) money.Rate {
+	return money.Rate(rapid.Int64Range(1, 500).Draw(t, "cents") * int64(money.Unit) / 100)
+}
+
+func genOffer(t *rapid.T) providers.Offer {
+	o := providers.Offer{Market: genMarket(t), Shape: genShape(t), Price: genPrice(t), Currency: money.USD, Seen: schedtest.Start.Add(-time.Hour)}
+	if chance(t, "odd", 10) {
+		o.Price = 0
+	}
+	if chance(t, "full", 10) {
+		o.Available = providers.Full
+	}
+	if chance(t, "old", 10) {
+		o.Seen = schedtest.Start.Add(-48 * time.Hour)
+	}
+	if chance(t, "few", 20) {
+		o.Capacity = rapid.IntRange(1, 3).Draw(t, "capacity")
+	}
+	return o
+}
+
+func genNeeds(t *rapid.T) scheduler.Needs {
+	n := scheduler.Needs{
+		GPUs: pick(t, "want", 0, 1, 1, 1, 2.0), Slots: pick(t, "slots", 0, 1, 2, 8), VCPU: pick(t, "vcpu", 0, 0, 1, 4.0), Memory: pick[int64](t, "memory", 0, 0, 8<<30),
+	}
+	if n.GPUs > 0 {
+		n.Figure = pick(t, "figure", "", "fp32", "memory_bandwidth")
+		if chance(t, "named", 40) {
+			n.GPU = []string{pick(t, "named gpu", models[:7]...)}
+		}
+		if chance(t, "require", 30) {
+			n.Require = gpu.Requirements{"memory": gpu.AtLeast(pick(t, "least", 16, 48.0))}
+		}
+	}
+	if chance(t, "regional", 20) {
+		n.Regions = []string{pick(t, "in", "a", "b")}
+	}
+	if chance(t, "limited", 30) {
+		n.MaxPrice = genPrice(t)
+	}
+	return n
+}
+
+func genGroup(t *rapid.T, i int) scheduler.Group {
+	g := scheduler.Group{
+		ID: fmt.Sprintf("g%d", i), Job: fmt.Sprintf("j%d", rapid.IntRange(0, i).Draw(t, "job")), Project: pick(t, "project", "p", "q"),
+		Queue: pick(t, "queue", "", "night"), Priority: rapid.IntRange(0, 1).Draw(t, "priority"), Accepted: schedtest.Start.Add(-time.Hour),
+		Waiting: rapid.IntRange(0, 30).Draw(t, "waiting"), Left: pick(t, "left", 1, 1, 0.5), Limit: pick(t, "limit", -1, -1, 0, 1, 5),
+		Needs: genNeeds(t), Interruptible: chance(t, "interruptible", 70),
+	}
+	g.Work = scheduler.Work{Task: pick(t, "task", 0, 20*time.Second, 5*time.Minute, 3*time.Hour), Stage: pick(t, "stage", 0, time.Minute)}
+	if chance(t, "due", 30) {
+		g.Deadline = schedtest.Start.Add(pick(t, "deadline", -time.Minute, 30*time.Minute, 10*time.Hour))
+	}
+	g.MaxDuration = pick(t, "max", 0, time.Hour)
+	g.Patience = pick(t, "patience", 0, 0, 10*time.Minute)
+	g.Since = schedtest.Start.Add(-pick(t, "since", time.Minute, time.Hour))
+	g.Own = chance(t, "own", 10)
+	if chance(t, "held", 5) {
+		g.Held = reason.New("held", "by", "maria")
+	}
+	if chance(t, "shut", 5) {
+		g.Opens = schedtest.Start.Add(time.Hour)
+	}
+	if chance(t, "failed", 5) {
+		g.NotBefore = schedtest.Start.Add(time.Minute)
+	}
+	g.Payer = budget.Payer{Project: g.Project}
+	if g.Own {
+		g.Payer.Job = g.Job
+	}
+	return g
+}
+
+func genWorld(t *rapid.T) *schedtest.World {
+	w := schedtest.New()
+	caps := w.Providers["sim"].Capabilities
+	caps.Billing, caps.StopTime = money.Billing{Unit: time.Hour}, time.Minute
+	w.Providers["hourly"] = scheduler.Provider{Capabilities: caps}
+	caps.SelfEnd = providers.EndGuest
+	w.Providers["guest"] = scheduler.Provider{Capabilities: caps, Launching: rapid.IntRange(0, 2).Draw(t, "launching")}
+	for range rapid.IntRange(0, 25).Draw(t, "offers") {
+		w.Offers = append(w.Offers, genOffer(t))
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
+		g := genGroup(t, i)
+		for _, o := range w.Groups { // groups of a job share what is the job's
+			if o.Job == g.Job {
+				g.Limit, g.Own, g.Project, g.Queue, g.Payer = o.Limit, o.Own, o.Project, o.Queue, o.Payer
+			}
+		}
+		w.Groups = append(w.Groups, g)
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "machines") {
+		g := pick(t, "for", w.Groups...)
+		m := scheduler.Machine{
+			ID: fmt.Sprintf("m%d", i), Market: genMarket(t), Shape: genShape(t), Project: g.Project, Price: genPrice(t), Slots: rapid.IntRange(1, 4).Draw(t, "cut"),
+			SlotKey: g.Needs.SlotKey(), Open: chance(t, "open", 90), Ready: chance(t, "ready", 80), Born: schedtest.Start.Add(-50 * time.Minute), Lease: schedtest.Start.Add(10 * time.Minute),
+		}
+		if g.Own {
+			m.Payer = g.Job
+		}
+		m.Billing = w.Providers[m.Market.Provider].Capabilities.Billing
+		if m.Used = rapid.IntRange(0, m.Slots).Draw(t, "used"); m.Used == 0 {
+			m.Idle = schedtest.Start.Add(-rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute}).Draw(t, "idle"))
+		}
+		w.Machines = append(w.Machines, m)
+		if m.Used > 0 && chance(t, "known", 70) {
+			r := scheduler.Running{Attempt: "a" + m.ID, Machine: m.ID, Group: g, Since: m.Born, Useful: chance(t, "useful", 80)}
+			r.Group.Waiting = 1
+			w.Snapshot.Running = append(w.Snapshot.Running, r)
+		}
+	}
+	if chance(t, "capped", 50) {
+		w.Budgets = append(w.Budgets, budget.Budget{Name: "b", Scope: budget.Project, Match: "p", Capped: true, Cap: money.Amount(rapid.Int64Range(0, 2000).Draw(t, "cap")) * money.Unit / 100,
+			Period: budget.Rule{Length: pick(t, "period", budget.Total, budget.Day)}, Guard: pick(t, "guard", budget.Normal, budget.Strict)})
+	}
+	if chance(t, "launch limit", 30) {
+		w.Settings.Launches = rapid.IntRange(1, 5).Draw(t, "launches")
+	}
+	if chance(t, "machine limit", 30) {
+		w.Settings.Machines["p"] = rapid.IntRange(0, 5).Draw(t, "most")
+	}
+	if chance(t, "queue limit", 30) {
+		w.Settings.QueueTasks["night"] = rapid.IntRange(0, 10).Draw(t, "tasks")
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "cooldowns") {
+		scope := pick(t, "scope", providers.ScopeOffer, providers.ScopeFamily, providers.ScopeRegion, providers.ScopeProvider)
+		w.Cooldowns[scheduler.CooldownKey(scope, genMarket(t))] = scheduler.Cooldown{Until: schedtest.Start.Add(3 * time.Minute), Reason: reason.New("no_capacity")}
+	}
+	if chance(t, "past", 30) {
+		w.History[genMarket(t).String()] = policy.History{Preemptions: 9, Held: time.Hour}
+	}
+	w.Spent["p"] = money.Amount(rapid.Int64Range(0, 2).Draw(t, "spent"))
+	return w
+}
+
+// same compares plans, shown when they differ.
+func same(t *rapid.T, what string, a, b *scheduler.Result) {
+	t.Helper()
+	if d := cmp.Diff(a, b, cmpopts.EquateComparable(time.Time{})); d != "" {
+		t.Fatalf("%s: %s", what, d)
+	}
+}
+
+// TestEveryPlanKeepsItsPromises: the shared checker over generated worlds, the
+// same plan from shuffled rows and from a warm memo, and counts that sum in
+// explanations too.
+func TestEveryPlanKeepsItsPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := genWorld(t)
+		s := w.Snap()
+		var memo scheduler.Memo
+		r := scheduler.Plan(s, &memo)
+		if err := schedtest.Check(s, &r); err != nil {
+			t.Fatalf("%v\n%s", err, schedtest.Render(s, &r))
+		}
+		warm := scheduler.Plan(s, &memo)
+		same(t, "a warm memo", &r, &warm)
+
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		shuffled := *w
+		shuffled.Catalog = nil
+		shuffled.Offers, shuffled.Groups = slices.Clone(w.Offers), slices.Clone(w.Groups)
+		shuffled.Machines, shuffled.Snapshot.Running = slices.Clone(w.Machines), slices.Clone(w.Snapshot.Running)
+		random.Shuffle(len(w.Offers), func(i, j int) {
+			shuffled.Offers[i], shuffled.Offers[j] = shuffled.Offers[j], shuffled.Offers[i]
+		})
+		random.Shuffle(len(w.Groups), func(i, j int) {
+			shuffled.Groups[i], shuffled.Groups[j] = shuffled.Groups[j], shuffled.Groups[i]
+		})
+		random.Shuffle(len(w.Machines), func(i, j int) {
+			shuffled.Machines[i], shuffled.Machines[j] = shuffled.Machines[j], shuffled.Machines[i]
+		})
+		other := scheduler.Plan(shuffled.Snap(), nil)
+		same(t, "shuffled rows", &r, &other)
+
+		e, _ := scheduler.Explain(s, &memo, w.Groups[0].ID)
+		sum := e.Usable
+		for _, c := range e.Reasons {
+			sum += c.Offers
+			if c.Code == "dearer" {
+				t.Fatal("an explanation did not look at every offer")
+			}
+		}
+		if sum != e.Considered || e.Considered != s.Catalog.Offers {
+			t.Fatalf("explained %d of %d offers of %d", sum, e.Considered, s.Catalog.Offers)
+		}
+	})
+}
+
+// TestEarlyStopLosesNothing: what the walk that stops early finds best is what
+// the whole walk finds best.
+func TestEarlyStopLosesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := schedtest.New()
+		for range rapid.IntRange(1, 150).Draw(t, "offers") {
+			o := genOffer(t)
+			o.Type = fmt.Sprint(len(w.Offers))
+			o.Capacity = 0
+			w.Offers = append(w.Offers, o)
+		}
+		g := genGroup(t, 0)
+		g.Waiting, g.Limit, g.Held, g.Opens, g.NotBefore = max(1, g.Waiting), -1, reason.Reason{}, time.Time{}, time.Time{}
+		w.Groups = []scheduler.Group{g}
+		s := w.Snap()
+		d := scheduler.Plan(s, nil).Decisions[0]
+		e, _ := scheduler.Explain(s, nil, g.ID)
+		e.Chosen = false
+		if d.Launched > 0 {
+			for i := range d.Best[1:] {
+				if i+1 < len(e.Options) && d.Best[i+1].Market != e.Options[i+1].Market {
+					t.Fatalf("option %d is %s, and %s when all are looked at", i+1, d.Best[i+1].Market, e.Options[i+1].Market)
+				}
+			}
+			return
+		}
+		if diff := cmp.Diff(d.Best, e.Options); diff != "" {
+			t.Fatalf("early stop: %s", diff)
+		}
+	})
+}
+
+// single is one job without limits of time, so that only money decides.
+func single(t *rapid.T) *schedtest.World {
+	w := schedtest.New()
+	for range rapid.IntRange(1, 20).Draw(t, "offers") {
+		o := genOffer(t)
+		o.Type, o.Capacity, o.Provider = fmt.Sprint(len(w.Offers)), 0, "sim"
+		w.Offers = append(w.Offers, o)
+	}
+	g := genGroup(t, 0)
+	g.Waiting, g.Limit, g.Deadline, g.Held, g.Opens, g.NotBefore = max(1, g.Waiting), -1, time.Time{}, reason.Reason{}, time.Time{}, time.Time{}
+	w.Groups = []scheduler.Group{g}
+	return w
+}
+
+func cost(d *scheduler.Decision) money.Amount {
+	if d.Launched == 0 {
+		return money.MaxAmount
+	}
+	return d.Best[0].Cost.Total
+}
+
+func TestOneMoreOfferNeverCostsMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := single(t)
+		before := scheduler.Plan(w.Snap(), nil).Decisions[0]
+		o := genOffer(t)
+		o.Type, o.Provider, o.Capacity = "new", "sim", 0
+		w.Offers, w.Catalog = append(w.Offers, o), nil
+		after := scheduler.Plan(w.Snap(), nil).Decisions[0]
+		if cost(&after) > cost(&before) {
+			t.Fatalf("with %s at %s a task costs %s instead of %s", o.Market, o.Price, cost(&after), cost(&before))
+		}
+	})
+}
+
+func TestADearerOfferIsNotNewlyChosen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := single(t)
+		before := scheduler.Plan(w.Snap(), nil)
+		i := rapid.IntRange(0, len(w.Offers)-1).Draw(t, "which")
+		if w.Offers[i].Price <= 0 {
+			return // a price at all is good news
+		}
+		w.Offers[i].Price += genPrice(t)
+		w.Catalog = nil
+		after := scheduler.Plan(w.Snap(), nil)
+		chose := func(r scheduler.Result) bool {
+			return slices.ContainsFunc(r.Launches, func(l scheduler.Launch) bool { return l.Market == w.Offers[i].Market })
+		}
+		if chose(after) && !chose(before) {
+			t.Fatalf("%s is chosen once it costs %s", w.Offers[i].Market, w.Offers[i].Price)
+		}
+	})
+}
+
+// TestWakeMissesNothing: until the next look, the same snapshot at another time
+// asks for the same machines and reuse.
+func TestWakeMissesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := genWorld(t)
+		s := w.Snap()
+		r := scheduler.Plan(s, nil)
+		span := time.Hour
+		if !r.Wake.IsZero() {
+			span = min(span, r.Wake.Sub(s.Now)-1)
+		}
+		if span <= 0 || len(r.Launches)+len(r.Assigns)+len(r.Stops) > 0 {
+			return // it acts now: the next pass sees other rows
+		}
+		later := *s
+		later.Now = s.Now.Add(time.Duration(rapid.Int64Range(0, int64(span)).Draw(t, "later")))
+		again := scheduler.Plan(&later, nil)
+		if len(again.Launches)+len(again.Assigns)+len(again.Stops)+len(again.Releases) != len(r.Releases) {
+			t.Fatalf("at %s, before the next look at %s:\n%sinstead of\n%s", later.Now, r.Wake, schedtest.Render(&later, &again), schedtest.Render(s, &r))
+		}
+	})
+}
