@@ -85,6 +85,11 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	holder := fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()[:6])
+	if !strings.HasPrefix(string(cfg.Store), "postgres") {
+		// The lock on the file says that nobody else is there: a broker that died
+		// holds nothing that would have to be waited for.
+		holder = "file"
+	}
 	epoch, err := lead(ctx, st, holder, log)
 	if err != nil {
 		return err

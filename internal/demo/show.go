@@ -32,10 +32,17 @@ func (s *show) line(format string, args ...any) {
 		s.open = false
 	}
 	text := fmt.Sprintf(format, args...)
-	if len(text) > 90 {
-		text = text[:89] + "…"
+	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.start).Seconds(), cut(text))
+}
+
+// width is how much of a line there is beside the time.
+const width = 90
+
+func cut(text string) string {
+	if r := []rune(text); len(r) > width {
+		return string(r[:width-1]) + "…"
 	}
-	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.start).Seconds(), text)
+	return text
 }
 
 // say tells what the demo itself does.
@@ -79,7 +86,25 @@ func (s *show) event(e api.Event) {
 	if e.Kind == "checkpoint.committed" && e.Reason.Args["number"] != "1" {
 		return // the first of each attempt says that saving works
 	}
-	s.line("  %-18s %-16s %s", words, what, e.Text)
+	s.line("  %-24s %-15s %s", words, what, detail(e))
+}
+
+// detail is an event's reason, short enough for a line.
+func detail(e api.Event) string {
+	args := e.Reason.Args
+	switch e.Kind {
+	case "instance.launching":
+		return args["market"]
+	case "instance.unknown":
+		return "the cloud answered with an error; its list will tell"
+	case "instance.ready":
+		return "after " + args["after"]
+	case "checkpoint.committed":
+		return "number " + args["number"] + ", " + args["bytes"] + " bytes"
+	case "job.accepted":
+		return args["tasks"] + " tasks"
+	}
+	return e.Text
 }
 
 func short(id string) string {
@@ -101,9 +126,10 @@ func (s *show) status(st *state) {
 	s.last = time.Now()
 	var parts []string
 	for _, j := range st.jobs {
-		part := fmt.Sprintf("%s %d/%d", strings.TrimPrefix(strings.TrimPrefix(j.Name, "nightly-"), "steady-"), j.Counts.Succeeded, j.Tasks)
+		_, name, _ := strings.Cut(j.Name, "-")
+		part := fmt.Sprintf("%s %d/%d", name, j.Counts.Succeeded, j.Tasks)
 		if j.Counts.Running > 0 {
-			part += fmt.Sprintf(" (%d run)", j.Counts.Running)
+			part += fmt.Sprintf(" %d▸", j.Counts.Running)
 		}
 		parts = append(parts, part)
 	}
@@ -113,16 +139,13 @@ func (s *show) status(st *state) {
 			machines[i.Kind]++
 		}
 	}
-	text := fmt.Sprintf("%s | %d spot + %d on-demand | %s spent, %s reserved",
+	text := fmt.Sprintf("%s | %d spot, %d on-demand | $%s spent, $%s held",
 		strings.Join(parts, ", "), machines["spot"], machines["on-demand"], st.costs.Spent.Round(4), st.costs.Reserved.Round(4))
 	if !s.live {
 		s.line("  %s", text)
 		return
 	}
-	if len(text) > 90 {
-		text = text[:90]
-	}
-	fmt.Fprintf(s.out, "\r\x1b[K%6.1fs  %s", time.Since(s.start).Seconds(), text)
+	fmt.Fprintf(s.out, "\r\x1b[K%6.1fs  %s", time.Since(s.start).Seconds(), cut(text))
 	s.open = true
 }
 
