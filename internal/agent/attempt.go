@@ -155,7 +155,7 @@ func (t *attempt) update(d agentapi.DesiredAttempt) {
 	t.answers++
 	t.committed(d.Committed)
 	t.forgetURLs(d.Committed)
-	forget := d.Recorded && t.rec.Phase == agentapi.PhaseEnded
+	forget := d.Recorded
 	t.notify()
 	t.mu.Unlock()
 	if d.Stop != nil {
@@ -176,6 +176,23 @@ func (t *attempt) drop() {
 	t.forget = true
 	t.mu.Unlock()
 	t.kill(errForgotten)
+}
+
+// wants reports whether it still waits for one of the URLs that it asked for.
+func (t *attempt) wants(asked agentapi.Want) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range asked.Put {
+		if t.wanted["PUT "+name] {
+			return true
+		}
+	}
+	for _, name := range asked.Get {
+		if t.wanted["GET "+name] {
+			return true
+		}
+	}
+	return false
 }
 
 // stop asks the attempt to end. The first order's reason counts; a later one can

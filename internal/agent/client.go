@@ -212,7 +212,7 @@ func (p pin) verify(cs tls.ConnectionState) error {
 		}
 	}
 	if !found {
-		return errors.New("agent: the server does not show the pinned CA; is this the broker?")
+		return errors.New("agent: the server does not show the pinned CA, so it is not the broker")
 	}
 	_, err := cs.PeerCertificates[0].Verify(verifyOptions(cs, roots))
 	return err

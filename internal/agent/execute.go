@@ -75,8 +75,12 @@ func (t *attempt) attend(proc Process, exited <-chan Exit) (Exit, *stopOrder) {
 			if order == nil {
 				deadline = time.Now().Add(grace)
 			}
-			if !o.by.IsZero() && deadline.After(o.by) {
-				deadline = o.by
+			if !o.by.IsZero() && (order == nil || !o.by.Equal(order.by)) {
+				// What it leaves is to be sent before the machine goes.
+				last := o.by.Add(-min(time.Until(o.by)/4, sendReserve))
+				if deadline.After(last) {
+					deadline = last
+				}
 			}
 			first := order == nil
 			order = &o
@@ -106,6 +110,10 @@ func (t *attempt) attend(proc Process, exited <-chan Exit) (Exit, *stopOrder) {
 	}
 }
 
+// sendReserve is the time before the machine goes in which nothing runs any more,
+// and only what is left is sent; of a short notice it is a quarter.
+const sendReserve = 5 * time.Second
+
 func (t *attempt) signal(proc Process) {
 	t.set(func(r *record) { r.Phase = agentapi.Stopping })
 	sig, ok := signals[t.rec.Task.StopSignal]
@@ -124,8 +132,8 @@ var signals = map[string]syscall.Signal{
 }
 
 // judge says how the command ended and whose doing it was. After a stop signal
-// not even exit code 0 is a success: a program that saves and leaves in good order
-// exits so, with its work half done.
+// exit code 0 is no success, and is not told: a program that saves and leaves in
+// good order exits so, with its work half done.
 func (t *attempt) judge(exit Exit, order *stopOrder) agentapi.Ended {
 	var end agentapi.Ended
 	if exit.Signal != 0 {
@@ -137,6 +145,9 @@ func (t *attempt) judge(exit Exit, order *stopOrder) agentapi.Ended {
 	switch {
 	case order != nil:
 		end.Layer, end.Reason = order.layer, order.why
+		if exit.Code == 0 {
+			end.ExitCode = nil
+		}
 	case exit.OOM:
 		end.Reason = reason.New("out_of_memory")
 	case exit.Code < 0 && exit.Signal == 0:

@@ -53,7 +53,6 @@ type fakeBroker struct {
 	stale    bool // answer 410
 	refuse   bool // answer 403 to join
 	down     bool // answer nothing
-	holds    bool // neither commit saves nor publish nor record ends
 	saves    []agentapi.Save
 }
 
@@ -81,7 +80,7 @@ func (b *fakeBroker) touch() {
 	b.changed = make(chan struct{})
 }
 
-func (b *fakeBroker) add(id string, task agentapi.Task) {
+func (b *fakeBroker) add(id string, task agentapi.Task, more ...func(*agentapi.DesiredAttempt)) {
 	b.change(func() {
 		if task.StopGrace == 0 {
 			task.StopGrace = agentapi.Of(2 * time.Second)
@@ -90,6 +89,9 @@ func (b *fakeBroker) add(id string, task agentapi.Task) {
 		b.attempts[id] = &agentapi.DesiredAttempt{
 			ID: id, Token: "token-" + id, Task: task, Slot: len(b.attempts), Next: 1,
 			Put: map[string]string{}, Get: map[string]string{},
+		}
+		for _, f := range more {
+			f(b.attempts[id])
 		}
 	})
 }
@@ -195,9 +197,6 @@ func (b *fakeBroker) take(o agentapi.Observed) {
 			d.Get[name] = b.store.sign(key)
 			b.revision++
 		}
-		if b.holds {
-			continue
-		}
 		for _, s := range a.Saves {
 			if s.Number > d.Committed {
 				d.Committed, d.Next = s.Number, s.Number+1
@@ -254,12 +253,6 @@ func (b *fakeBroker) observed(id string) agentapi.ObservedAttempt {
 		}
 	}
 	return agentapi.ObservedAttempt{}
-}
-
-// running waits until the attempt's command runs.
-func (b *fakeBroker) running(id string) {
-	b.t.Helper()
-	b.until(id+" to run", func() bool { return b.observed(id).Phase == agentapi.Running })
 }
 
 func (b *fakeBroker) stop(id string, s agentapi.Stop) {

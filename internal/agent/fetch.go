@@ -48,7 +48,7 @@ func backoff(n int, first, most time.Duration) time.Duration {
 	if n < 20 {
 		d = min(first<<(n-1), most)
 	}
-	return d/2 + rand.N(d) //nolint:gosec // no secret hangs on it
+	return d/2 + rand.N(d)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

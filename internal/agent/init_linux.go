@@ -111,7 +111,7 @@ func runJob(job initJob, orders *bufio.Reader) (initReport, error) {
 	}
 	setLimits()
 
-	c := exec.Command(job.Args[0], job.Args[1:]...) //nolint:noctx // it ends by the orders that come in
+	c := exec.Command(job.Args[0], job.Args[1:]...)
 	c.Dir, c.Env = job.Dir, job.Env
 	c.Path = lookPath(job.Args[0], job.Dir, job.Env)
 	c.Err = nil // LookPath looked in the init's own PATH
@@ -214,7 +214,7 @@ func lookPath(name, dir string, env []string) string {
 			path = v
 		}
 	}
-	for _, folder := range strings.Split(path, ":") {
+	for folder := range strings.SplitSeq(path, ":") {
 		if !strings.HasPrefix(folder, "/") {
 			folder = dir + "/" + folder
 		}

@@ -138,8 +138,11 @@ func TestBrokerOutageUnderHalfALeaseGoesUnnoticed(t *testing.T) {
 			b.change(func() { b.down = false })
 		}
 		time.Sleep(time.Minute)
-		if p.running() != 1 || len(p.started) != 1 || len(b.joins) != 1 {
-			t.Errorf("%d run, %d started, %d joins", p.running(), len(p.started), len(b.joins))
+		running := p.running()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if running != 1 || len(p.started) != 1 || len(b.joins) != 1 {
+			t.Errorf("%d run, %d started, %d joins", running, len(p.started), len(b.joins))
 		}
 	})
 }
@@ -242,9 +245,11 @@ func TestMachineIsPoweredOffOnlyUnderItsOwnName(t *testing.T) {
 				time.Sleep(time.Minute)
 				b.change(func() { b.down = true })
 				time.Sleep(18 * time.Minute)
+				mu.Lock()
 				if len(ran) > 0 {
 					t.Errorf("ran %q before the end", ran)
 				}
+				mu.Unlock()
 				time.Sleep(2*time.Minute + 10*time.Second)
 				if p.running() > 0 {
 					t.Error("a task still runs")
@@ -348,6 +353,8 @@ func TestLetGoMachineJoinsAgain(t *testing.T) {
 		if p.running() != 0 {
 			t.Error("its task runs on")
 		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if n := len(b.joins); n < 2 || b.joins[0].Nonce != b.joins[n-1].Nonce {
 			t.Errorf("%d joins with nonces %v", n, b.joins)
 		}

@@ -15,7 +15,7 @@ func memoryBytes() int64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return int64(info.Totalram) * int64(info.Unit) //nolint:unconvert // other widths on other machines
+	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // diskFree is what may still be written below dir in bytes, 0 when unknown.

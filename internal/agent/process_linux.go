@@ -105,7 +105,7 @@ func (p *processes) spawn(job initJob, output *os.File, c *Command) (*process, e
 	}
 	defer reportW.Close()
 
-	cmd := exec.Command(p.self, InitArg) //nolint:noctx // it lives until it is killed through its Process
+	cmd := exec.Command(p.self, InitArg)
 	cmd.Dir = "/"
 	cmd.Env = []string{"GOMAXPROCS=2", marker + job.Dir}
 	cmd.Stdout, cmd.Stderr = output, output

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,18 +57,16 @@ func (b *fakeBroker) committed(n int64) {
 	b.until(fmt.Sprintf("save %d", n), func() bool { return len(b.saves) > 0 && b.saves[len(b.saves)-1].Number >= n })
 }
 
-// resumeFrom offers an attempt the committed saves of another.
-func (b *fakeBroker) resumeFrom(id, from string, saves ...agentapi.Save) {
-	b.change(func() {
-		d := b.attempts[id]
-		for i := len(saves) - 1; i >= 0; i-- {
-			s := saves[i]
+// resumeFrom offers the committed saves of another attempt.
+func (b *fakeBroker) resumeFrom(from string, saves ...agentapi.Save) func(*agentapi.DesiredAttempt) {
+	return func(d *agentapi.DesiredAttempt) {
+		for _, s := range slices.Backward(saves) {
 			d.Resume = append(d.Resume, agentapi.Resume{
 				Number: s.Number, Digest: s.Digest, Manifest: b.store.sign(fmt.Sprintf("%s/save/%d/manifest", from, s.Number)),
 			})
 			d.Committed, d.Next = max(d.Committed, s.Number), max(d.Next, s.Number+1)
 		}
-	})
+	}
 }
 
 func TestSavesAreCommittedAndResumed(t *testing.T) {
@@ -106,11 +105,7 @@ func TestSavesAreCommittedAndResumed(t *testing.T) {
 			b.mu.Lock()
 			saves := b.saves[:4]
 			b.mu.Unlock()
-			b.holds = true
-			b.add(c.id, counterTask())
-			// Not staged before the list is whole: the fake adds it in two steps.
-			b.resumeFrom(c.id, "a1", saves...)
-			b.holds = false
+			b.add(c.id, counterTask(), b.resumeFrom("a1", saves...))
 			waitFor(t, filepath.Join(dir, "attempts", c.id, "work", "up"))
 			b.until("the attempt to run", func() bool { return b.observed(c.id).Resumed != nil && b.observed(c.id).Phase == agentapi.Running })
 			b.mu.Lock()

@@ -101,7 +101,7 @@ func (t *attempt) fetch(ctx context.Context, f agentapi.Fetch, path string) erro
 func (t *attempt) fresh(f agentapi.Fetch) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, now := range append(t.want.Task.Fetch[:len(t.want.Task.Fetch):len(t.want.Task.Fetch)], deref(t.want.Task.Workdir)) {
+	for _, now := range append(slices.Clip(t.want.Task.Fetch), deref(t.want.Task.Workdir)) {
 		if now.Name == f.Name && now.Path == f.Path && now.URL != "" {
 			return now.URL
 		}
@@ -278,7 +278,7 @@ func unpack(ctx context.Context, archive, into string) error {
 
 func unpackOne(root *os.Root, h *tar.Header, from io.Reader) error {
 	name := filepath.Clean(h.Name)
-	mode := fs.FileMode(h.Mode) & 0o777 //nolint:gosec // nine bits are left of it
+	mode := fs.FileMode(h.Mode) & 0o777
 	if dir := filepath.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -103,8 +103,14 @@ type answer struct {
 func (a *Agent) follow(ctx context.Context) {
 	dirty := true
 	var last time.Time
-	for fails := 0; ctx.Err() == nil; {
-		if pause(ctx, callApart-time.Since(last)) != nil {
+	for fails, unmet := 0, 0; ctx.Err() == nil; {
+		apart := callApart - time.Since(last)
+		if unmet > 1 {
+			// The broker answers at once while URLs are asked for; those that it does
+			// not give are asked for ever more seldom.
+			apart = backoff(unmet, callApart, 5*time.Second)
+		}
+		if pause(ctx, apart) != nil {
 			return
 		}
 		last = time.Now()
@@ -126,6 +132,9 @@ func (a *Agent) follow(ctx context.Context) {
 				a.leave()
 				return
 			}
+			if unmet++; !a.unmet(o) {
+				unmet = 0
+			}
 		case ctx.Err() != nil:
 			return
 		case gaveUp:
@@ -133,6 +142,12 @@ func (a *Agent) follow(ctx context.Context) {
 		case isStale(got.err):
 			a.log.Error("the broker no longer knows this agent; everything it runs is killed", "err", got.err)
 			a.killAll()
+			a.leave()
+			return
+		case isRefused(got.err):
+			// Joining again gives another credential, or says that the machine is not
+			// wanted.
+			a.log.Error("the broker refuses the credential; joining again", "err", got.err)
 			a.leave()
 			return
 		default:
@@ -146,6 +161,16 @@ func (a *Agent) follow(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// unmet reports whether the broker did not give a URL that was asked for.
+func (a *Agent) unmet(o agentapi.Observed) bool {
+	for _, was := range o.Attempts {
+		if t := a.get(was.ID); t != nil && t.wants(was.Want) {
+			return true
+		}
+	}
+	return false
 }
 
 // call makes one call and waits for its end, whatever happens: the next one must

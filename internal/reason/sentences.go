@@ -54,6 +54,7 @@ var Sentences = map[Code]string{
 	"job_done":          "nothing is left to do",
 	"orphan":            "a machine of ours without a record",
 	"unsealed":          "the machine ended before its task could say how it went",
+	"agent_restarted":   "the agent on the machine was restarted",
 	// Why an offer was ruled out.
 	"arch":                     "its processor is {have}, wanted {want}",
 	"no_gpu":                   "it has no GPU",
