@@ -39,12 +39,12 @@ type Job struct {
 	Held        string          `json:"held,omitempty"`
 	CancelledBy string          `json:"cancelled_by,omitempty"`
 	Reason      string          `json:"reason,omitempty" doc:"why tasks wait, as of the last pass"`
-	Decision    *Decision       `json:"decision,omitempty" doc:"with one job: what the last pass decided and from what"`
+	Decision    *LastDecision   `json:"decision,omitempty" doc:"with one job: what the last pass decided and from what"`
 	Spec        json.RawMessage `json:"spec,omitempty" doc:"with one job: its spec with all that was set"`
 }
 
-// Decision is what was decided for a job, with its reasons as sentences.
-type Decision struct {
+// LastDecision is what the last pass decided for a job, and when.
+type LastDecision struct {
 	At time.Time `json:"at"`
 	scheduler.Decision
 }
@@ -162,9 +162,17 @@ type planOutput struct {
 	Body Plan
 }
 
-// Plan is what a submission now would lead to.
+// Why is why a job's tasks wait: of those that are alike, the most.
+type Why struct {
+	Waiting bool `json:"waiting" doc:"false when no task waits; there is nothing to explain then"`
+	scheduler.Explanation
+}
+
+type whyOutput struct{ Body Why }
+
+// Plan is what a submission now would lead to, and why.
 type Plan struct {
-	Decision Decision `json:"decision"`
+	scheduler.Explanation
 	Launches []Launch `json:"launches" doc:"machines that would be asked for now"`
 }
 
@@ -179,9 +187,9 @@ type Launch struct {
 	Lease  time.Time        `json:"lease" doc:"money would be reserved until then"`
 }
 
-// PlanOf is a decision and its launches as the API shows them.
-func PlanOf(at time.Time, d scheduler.Decision, launches []scheduler.Launch) Plan {
-	p := Plan{Decision: Decision{At: at.UTC(), Decision: d}, Launches: []Launch{}}
+// PlanOf is an explanation and its launches as the API shows them.
+func PlanOf(e scheduler.Explanation, launches []scheduler.Launch) Plan {
+	p := Plan{Explanation: e, Launches: []Launch{}}
 	for _, l := range launches {
 		p.Launches = append(p.Launches, Launch{
 			Market: l.Market, Shape: l.Shape, Tasks: l.Tasks, Slots: l.Slots, Price: l.Price, Bound: l.Bound, Lease: l.Lease,
@@ -200,6 +208,7 @@ func (s *Server) registerJobs() {
 	huma.Register(s.api, plan, s.planJob)
 	huma.Register(s.api, operation("list-jobs", http.MethodGet, "/api/v1/jobs", "List jobs, newest first", View, "jobs"), s.listJobs)
 	huma.Register(s.api, operation("get-job", http.MethodGet, "/api/v1/jobs/{id}", "Show a job", View, "jobs"), s.getJob)
+	huma.Register(s.api, operation("explain-job", http.MethodGet, "/api/v1/jobs/{id}/why", "Explain why a job's tasks wait, from every offer", View, "jobs"), s.explainJob)
 	huma.Register(s.api, operation("list-tasks", http.MethodGet, "/api/v1/jobs/{id}/tasks", "List a job's tasks", View, "jobs"), s.listTasks)
 	huma.Register(s.api, operation("list-attempts", http.MethodGet, "/api/v1/jobs/{id}/attempts", "List a job's attempts, oldest first", View, "jobs"), s.listAttempts)
 	huma.Register(s.api, operation("cancel-job", http.MethodPost, "/api/v1/jobs/{id}/cancel", "Cancel a job", Submit, "jobs"), s.change(s.cancel))
@@ -264,11 +273,20 @@ func (s *Server) planJob(ctx context.Context, in *submitInput) (*planOutput, err
 	if err != nil {
 		return nil, err
 	}
-	d, launches, err := s.broker.Plan(ctx, j, given{s.opts.Source, in.Body.Inputs})
+	e, launches, err := s.broker.ExplainPlan(ctx, j, given{s.opts.Source, in.Body.Inputs})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	return &planOutput{PlanOf(time.Now(), d, launches)}, nil
+	return &planOutput{PlanOf(e, launches)}, nil
+}
+
+// explainJob explains why a job's tasks wait, from every offer.
+func (s *Server) explainJob(ctx context.Context, in *JobPath) (*whyOutput, error) {
+	if _, err := s.visible(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	e, waiting := s.broker.Explain(in.ID)
+	return &whyOutput{Why{Waiting: waiting, Explanation: e}}, nil
 }
 
 // given is a source whose one file is the lines that came with the call.
@@ -323,7 +341,7 @@ func (s *Server) getJob(ctx context.Context, in *JobPath) (*jobOutput, error) {
 	out := s.job(j)
 	out.Spec = j.Spec
 	if d, at, ok := s.broker.Decision(j.ID); ok {
-		out.Decision = &Decision{At: at, Decision: d}
+		out.Decision = &LastDecision{At: at, Decision: d}
 	}
 	return &jobOutput{out}, nil
 }

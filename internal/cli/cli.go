@@ -40,7 +40,8 @@ type Wiring struct {
 	Version string
 	// Serve runs a broker until ctx ends.
 	Serve func(ctx context.Context, o ServeOptions) error
-	// Demo shows a night of work. It writes to the streams that it is given.
+	// Demo shows a night of work. It writes to the streams that it is given. Without
+	// it, and without Sweep, there is no such command.
 	Demo func(ctx context.Context, o DemoOptions) error
 	// Sweep lists machines through the providers, without a broker.
 	Sweep func(ctx context.Context, o SweepOptions) (Swept, error)
@@ -239,8 +240,14 @@ func (a *app) root() *cobra.Command {
 	}
 	add(groupWork, a.submit(), a.plan(), a.jobs(), a.logs(), a.watch(), a.cancel(), a.retry(), a.hold(), a.release())
 	add(groupSee, a.offers(), a.instances(), a.providers(), a.budgets(), a.costs(), a.ledger())
-	add(groupAlone, a.validate(), a.gpus(), a.scenarios(), a.backtest(), a.sweep())
-	add(groupRun, a.serve(), a.demo(), a.simcloud(), a.token(), a.adopt(), a.version())
+	add(groupAlone, a.validate(), a.gpus(), a.scenarios(), a.backtest())
+	add(groupRun, a.serve(), a.simcloud(), a.token(), a.adopt(), a.version())
+	if a.Demo != nil {
+		add(groupRun, a.demo())
+	}
+	if a.Sweep != nil {
+		add(groupAlone, a.sweep())
+	}
 	root.SetHelpCommandGroupID(groupRun)
 	root.SetCompletionCommandGroupID(groupRun)
 	return root

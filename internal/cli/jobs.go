@@ -164,10 +164,7 @@ func (a *app) showJob(ctx context.Context, c *client.Client, arg string, limit i
 		return err
 	}
 	if why {
-		if done, err := a.json(j.Decision); done {
-			return err
-		}
-		return a.explainJob(j)
+		return a.explainJob(ctx, c, j)
 	}
 	d := jobDetail{Job: j, Tasks: []control.TaskView{}, Attempts: []*queue.Attempt{}}
 	more := false
@@ -196,6 +193,20 @@ func (a *app) showJob(ctx context.Context, c *client.Client, arg string, limit i
 		return err
 	}
 	return a.printJob(d, limit, more, all)
+}
+
+func (a *app) explainJob(ctx context.Context, c *client.Client, j api.Job) error {
+	w, err := c.Why(ctx, j.ID)
+	if err != nil {
+		return away(err)
+	}
+	if done, err := a.json(w); done {
+		return err
+	}
+	if !w.Waiting {
+		return a.look.printf("%s  %s: %s; no task waits\n", j.ID, j.Name, a.countsLine(j))
+	}
+	return a.explain(j.Name, api.Plan{Explanation: w.Explanation})
 }
 
 // countsLine sums a job's tasks.

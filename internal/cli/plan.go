@@ -92,12 +92,12 @@ func (a *app) plan() *cobra.Command {
 				fmt.Fprintln(a.Err, n)
 			}
 			if done, err := a.json(p); done {
-				return errors.Join(err, verdict(p.Decision.Decision))
+				return errors.Join(err, verdict(p.Explanation))
 			}
 			if err := a.explain(j.Name, p); err != nil {
 				return err
 			}
-			return verdict(p.Decision.Decision)
+			return verdict(p.Explanation)
 		},
 	}
 	flags.register(cmd)
@@ -159,50 +159,43 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string) (p a
 		if err != nil {
 			return p, nil, &exit{ExitUsage, err}
 		}
-		r := scheduler.Plan(snap, nil)
-		if len(r.Decisions) == 0 {
+		if len(snap.Groups) == 0 {
 			return p, nil, usage("the job has no tasks")
 		}
-		d := r.Decisions[0]
+		e, _ := scheduler.Explain(snap, nil, snap.Groups[0].ID)
+		d := e.Decision
 		if d.Why.Code == "outside_window" && at.Equal(now) && d.Again.After(now) {
 			notes = append(notes, "its window is closed; this is the plan for when it opens, "+local(d.Again))
 			at = d.Again
 			continue
 		}
-		return api.PlanOf(at, d, r.Launches), notes, nil
+		return api.PlanOf(e, scheduler.Plan(snap, nil).Launches), notes, nil
 	}
 }
 
 // verdict is the exit of a plan: nothing placed for want of an offer, or of money.
-func verdict(d scheduler.Decision) error {
+func verdict(e scheduler.Explanation) error {
+	d := e.Decision
 	switch {
 	case d.Placed > 0:
 		return nil
 	case d.Why.Code == "over_budget":
 		return &exit{code: ExitNoMoney}
-	case d.Considered > 0 && d.Usable == 0, d.Why.Code == "no_offer_fits", d.Why.Code == "price_over_max":
+	case e.Considered > 0 && e.Usable == 0, d.Why.Code == "no_offer_fits", d.Why.Code == "price_over_max":
 		return &exit{code: ExitNoPlace}
 	}
 	return nil
 }
 
-func (a *app) explainJob(j api.Job) error {
-	if j.Decision == nil {
-		return a.look.printf("%s  %s: %s; no tasks wait, so there is nothing to decide\n", j.ID, j.Name, a.countsLine(j))
-	}
-	return a.explain(j.Name, api.Plan{Decision: *j.Decision})
-}
-
-// explain shows a decision.
+// explain shows a decision and all that people ask about it.
 func (a *app) explain(name string, p api.Plan) error {
 	d := p.Decision
 	var b strings.Builder
 	line := func(what, value string) { fmt.Fprintf(&b, "  %-10s %s\n", what, wrap(value, 13)) }
-	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(d.At))
-	switch {
-	case d.Placed == d.Waiting:
+	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(p.Now))
+	if d.Placed == d.Waiting {
 		line("tasks", fmt.Sprintf("all %d would be placed now", d.Waiting))
-	default:
+	} else {
 		line("tasks", fmt.Sprintf("%d of %d would be placed now", d.Placed, d.Waiting))
 	}
 	if len(p.Launches) > 0 {
@@ -212,13 +205,23 @@ func (a *app) explain(name string, p api.Plan) error {
 	if !d.Again.IsZero() {
 		line("next look", local(d.Again)+", "+a.look.age(d.Again))
 	}
-	if len(d.Best) > 0 {
-		b.WriteString("\n" + a.options(d.Best, d.Placed > 0))
+	if len(p.Options) > 0 {
+		b.WriteString("\n" + a.options(p.Options, p.Chosen))
 	}
-	if d.Considered > 0 {
-		fmt.Fprintf(&b, "\n  %s considered, %d usable\n", plural(d.Considered, "offer"), d.Usable)
-		for _, r := range d.Reasons {
-			fmt.Fprintf(&b, "  %7d  %s\n", r.Offers, wrap(r.Sample.String(), 11))
+	if len(p.Otherwise) > 0 {
+		b.WriteString("\n  otherwise, for one task\n")
+		for _, o := range p.Otherwise {
+			saves := ""
+			if o.Saves > 0 {
+				saves = ", " + amount(o.Saves) + " less"
+			}
+			fmt.Fprintf(&b, "  %9s  %s\n", amount(o.Option.Cost.Total), wrap(o.Why.String()+saves, 13))
+		}
+	}
+	if p.Considered > 0 {
+		fmt.Fprintf(&b, "\n  %s considered, %d usable\n", plural(p.Considered, "offer"), p.Usable)
+		for _, r := range p.Reasons {
+			fmt.Fprintf(&b, "  %9d  %s\n", r.Offers, wrap(r.Sample.String(), 13))
 		}
 	}
 	return a.look.printf("%s", b.String())

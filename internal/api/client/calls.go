@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -88,6 +87,11 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) (out api.Jobs, err error)
 // Job returns one job with its spec and decision.
 func (c *Client) Job(ctx context.Context, id string) (j api.Job, err error) {
 	return j, c.get(ctx, path("jobs", id), nil, &j)
+}
+
+// Why explains why a job's tasks wait.
+func (c *Client) Why(ctx context.Context, id string) (w api.Why, err error) {
+	return w, c.get(ctx, path("jobs", id, "why"), nil, &w)
 }
 
 // Tasks returns a page of a job's tasks, of one state unless it is "".
@@ -252,6 +256,3 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (out api.Events, err 
 	return out, c.get(ctx, path("events"), values("job", q.Job, "project", q.Project, "after", number(q.After),
 		"limit", number(q.Limit), "last", flag(q.Last)), &out)
 }
-
-// String names the selected job, for errors.
-func (q LogQuery) String() string { return fmt.Sprintf("%s/%d", q.Job, q.Index) }

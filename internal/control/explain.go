@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -35,6 +36,42 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 	}
 	b.drawJob(p, j, nil)
 	return &p.Snapshot, nil
+}
+
+// ExplainPlan is [Broker.Plan] with everything that people ask about the decision.
+func (b *Broker) ExplainPlan(ctx context.Context, s *spec.Job, source spec.Source) (scheduler.Explanation, []scheduler.Launch, error) {
+	d, launches, err := b.Plan(ctx, s, source)
+	if err != nil {
+		return scheduler.Explanation{}, nil, err
+	}
+	now := time.Now().UTC()
+	j, err := b.pretend(ctx, s, source, now)
+	if err != nil {
+		return scheduler.Explanation{}, nil, err
+	}
+	p := b.snapshot(b.state.View(), now)
+	b.drawJob(p, j, nil)
+	e, ok := scheduler.Explain(&p.Snapshot, nil, d.Group)
+	if !ok {
+		return e, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
+	}
+	return e, launches, nil
+}
+
+// Explain explains, as of now, the decision on those of a job's waiting tasks that
+// are the most alike. ok is false when none wait.
+func (b *Broker) Explain(job string) (e scheduler.Explanation, ok bool) {
+	p := b.snapshot(b.state.View(), time.Now().UTC())
+	group, most := "", 0
+	for i := range p.Groups {
+		if g := &p.Groups[i]; g.Job == job && g.Waiting > most {
+			group, most = g.ID, g.Waiting
+		}
+	}
+	if most == 0 {
+		return e, false
+	}
+	return scheduler.Explain(&p.Snapshot, nil, group)
 }
 
 // noBook is a ledger in which nothing is written.
