@@ -41,14 +41,15 @@ type Offer struct {
 }
 
 // NewCatalog groups offers by shape. Its result does not depend on their order.
-// Of several offers of one market and shape the one seen last is kept, and of
-// those the cheapest.
+// Of several offers of one market the one seen last is kept, and of those the
+// cheapest.
 func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	type place struct{ provider, region, kind string }
 	c := &Catalog{Revision: revision}
 	onDemand := map[place]money.Rate{}
 	names := map[string]int{}
 	at := map[providers.Shape]int{}
+	offers = distinct(offers)
 	for i := range offers {
 		o := &offers[i]
 		if _, ok := names[o.Provider]; !ok {
@@ -86,7 +87,8 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	slices.SortFunc(c.Shapes, func(a, b Shape) int { return compareShapes(&a.Shape, &b.Shape) })
 	for i := range c.Shapes {
 		s := &c.Shapes[i]
-		s.Spot, s.OnDemand = tidy(s.Spot), tidy(s.OnDemand)
+		slices.SortFunc(s.Spot, compareOffers)
+		slices.SortFunc(s.OnDemand, compareOffers)
 		c.Offers += len(s.Spot) + len(s.OnDemand)
 		for _, list := range [...][]Offer{s.Spot, s.OnDemand} {
 			for j := range list {
@@ -99,19 +101,35 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	return c
 }
 
-// tidy leaves one offer of each market, and sorts by price.
-func tidy(list []Offer) []Offer {
-	slices.SortFunc(list, func(a, b Offer) int {
-		return cmp.Or(
-			a.Market.Compare(b.Market), b.Seen.Compare(a.Seen), cmp.Compare(a.Price, b.Price),
-			cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.Capacity, b.Capacity), truth(a.Full, b.Full),
-		)
-	})
-	list = slices.CompactFunc(list, func(a, b Offer) bool { return a.Market == b.Market })
-	slices.SortFunc(list, func(a, b Offer) int {
-		return cmp.Or(cmp.Compare(a.Price, b.Price), a.Market.Compare(b.Market))
-	})
-	return list
+// distinct leaves one offer of each market.
+func distinct(offers []providers.Offer) []providers.Offer {
+	at := make(map[providers.Market]int, len(offers))
+	out := make([]providers.Offer, 0, len(offers))
+	for i := range offers {
+		o := &offers[i]
+		j, twice := at[o.Market]
+		switch {
+		case !twice:
+			at[o.Market] = len(out)
+			out = append(out, *o)
+		case newer(o, &out[j]):
+			out[j] = *o
+		}
+	}
+	return out
+}
+
+// newer orders the offers of one market; it looks at all that differs, so that
+// the order in which they come does not matter.
+func newer(a, b *providers.Offer) bool {
+	return cmp.Or(
+		b.Seen.Compare(a.Seen), cmp.Compare(a.Price, b.Price), compareShapes(&a.Shape, &b.Shape),
+		cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.Capacity, b.Capacity), cmp.Compare(a.Available, b.Available),
+	) < 0
+}
+
+func compareOffers(a, b Offer) int {
+	return cmp.Or(cmp.Compare(a.Price, b.Price), a.Market.Compare(b.Market))
 }
 
 func compareShapes(a, b *providers.Shape) int {
