@@ -271,8 +271,10 @@ func checkFault(f simapi.Fault) error {
 
 func checkAction(a simapi.Action) error {
 	n := 0
-	for _, set := range []bool{a.Preempt != nil, a.Rebalance != nil, a.Capacity != nil, a.Price != nil,
-		a.SelfEnd != nil, a.Fault != nil, a.Crash != nil, a.Freeze != nil} {
+	for _, set := range []bool{
+		a.Preempt != nil, a.Rebalance != nil, a.Capacity != nil, a.Price != nil,
+		a.SelfEnd != nil, a.Fault != nil, a.Crash != nil, a.Freeze != nil,
+	} {
 		if set {
 			n++
 		}

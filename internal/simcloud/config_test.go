@@ -53,8 +53,10 @@ func TestParse(t *testing.T) {
 		Billing: Billing{Unit: dur(time.Second), Minimum: dur(time.Minute)}, Remember: dur(time.Hour), PageSize: 100,
 		SelfEnd: providers.EndFixed, EndAction: providers.EndPoweroff,
 		Offers: []Offer{
-			{Place: place, Shape: providers.Shape{GPU: "l4", GPUs: 1, VCPU: 4}, Price: 300_000_000, Capacity: new(2),
-				Walk: &Walk{Every: dur(15 * time.Second), Percent: 3, Low: 70, High: 140}},
+			{
+				Place: place, Shape: providers.Shape{GPU: "l4", GPUs: 1, VCPU: 4}, Price: 300_000_000, Capacity: new(2),
+				Walk: &Walk{Every: dur(15 * time.Second), Percent: 3, Low: 70, High: 140},
+			},
 			{Place: firm, Price: 804_800_000, Steps: []Step{{At: dur(time.Minute), Price: new(money.Rate(900_000_000))}, {At: dur(2 * time.Minute), Capacity: new(0)}}},
 		},
 		Quotas: []Quota{{Name: "spot", Kind: providers.Spot, Unit: "vcpu", Limit: 64}},

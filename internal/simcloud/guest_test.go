@@ -83,7 +83,7 @@ func TestDud(t *testing.T) {
 		for _, request := range []string{"dud", "sound"} {
 			body := strings.NewReader(`{"request":"` + request + `","region":"r1","zone":"r1a","type":"l4x1","kind":"spot"}`)
 			res, err := InProcess(w).Post(InProcessURL+"/v1/machines", "application/json", body)
-			if err != nil || res.StatusCode != 200 {
+			if err != nil || res.StatusCode != http.StatusOK {
 				t.Fatal(res, err)
 			}
 		}

@@ -92,6 +92,7 @@ func (m *machine) view(t time.Time) simapi.Machine {
 		v.Running, v.Cause, v.Message = m.running, m.cause, m.text
 	case providers.Running:
 		v.Running = m.running
+	default: // it has nothing more to show
 	}
 	return v
 }

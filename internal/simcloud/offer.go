@@ -127,7 +127,7 @@ func (w *World) setCapacity(o *offer, n *int) {
 			stay = append(stay, m)
 		}
 	}
-	random := w.random(forEviction, uint64(w.dueSeq))
+	random := w.random(forEviction, uint64(w.eventSeq))
 	for len(stay) > *n {
 		i := random.IntN(len(stay))
 		w.preempt(stay[i], w.cfg.Notice.D(), providers.CausePreempted)

@@ -1,13 +1,13 @@
 package simcloud
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -25,8 +25,7 @@ type World struct {
 	mu        sync.Mutex
 	now       time.Time // the moment that is being lived; never goes back
 	start     time.Time
-	due       dueHeap
-	dueSeq    int
+	due       []due    // the next one last
 	offers    []*offer // by place
 	byPlace   map[simapi.Place]*offer
 	machines  []*machine // by number, forgotten ones included: the invoice needs them
@@ -136,8 +135,9 @@ func moment(t time.Time) time.Time { return t.UTC().Round(0) }
 
 // advance does what is due up to t, each at its own moment.
 func (w *World) advance(t time.Time) {
-	for !w.closed && len(w.due) > 0 && !w.due[0].at.After(t) {
-		d := heap.Pop(&w.due).(*due)
+	for n := len(w.due); !w.closed && n > 0 && !w.due[n-1].at.After(t); n = len(w.due) {
+		d := w.due[n-1]
+		w.due = slices.Delete(w.due, n-1, n)
 		if d.at.After(w.now) {
 			w.now = d.at
 		}
@@ -155,8 +155,8 @@ func (w *World) loop() {
 	for {
 		w.enter()
 		next := time.Hour
-		if len(w.due) > 0 {
-			next = max(time.Until(w.due[0].at), 0)
+		if n := len(w.due); n > 0 {
+			next = max(time.Until(w.due[n-1].at), 0)
 		}
 		w.mu.Unlock()
 		timer.Reset(next)
@@ -169,12 +169,12 @@ func (w *World) loop() {
 	}
 }
 
-// at has do called, locked, at t or as soon as may be.
+// at has do called, locked, at t or as soon as may be, after all that is due at
+// that moment already.
 func (w *World) at(t time.Time, do func()) {
-	w.dueSeq++
-	d := &due{at: t, seq: w.dueSeq, do: do}
-	heap.Push(&w.due, d)
-	if w.due[0] == d {
+	i := sort.Search(len(w.due), func(i int) bool { return !w.due[i].at.After(t) })
+	w.due = slices.Insert(w.due, i, due{t, do})
+	if i == len(w.due)-1 {
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -182,29 +182,10 @@ func (w *World) at(t time.Time, do func()) {
 	}
 }
 
+// due is something that happens at a moment.
 type due struct {
-	at  time.Time
-	seq int
-	do  func()
-}
-
-type dueHeap []*due
-
-func (h dueHeap) Len() int { return len(h) }
-func (h dueHeap) Less(i, j int) bool {
-	if c := h[i].at.Compare(h[j].at); c != 0 {
-		return c < 0
-	}
-	return h[i].seq < h[j].seq
-}
-func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)   { *h = append(*h, x.(*due)) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	d := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return d
+	at time.Time
+	do func()
 }
 
 // random is a stream of its own for each purpose and number, so that what

@@ -103,9 +103,12 @@ func New(name string, s Settings, access Access) (*Adapter, error) {
 	}
 	client := access.Client
 	if client == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
-		client = &http.Client{Transport: t}
+		client = &http.Client{Transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 5 * time.Second,
+			MaxIdleConnsPerHost: 8,
+			IdleConnTimeout:     time.Minute,
+		}}
 	}
 	// A redirect would turn a launch into a GET; it is an answer like any other.
 	own := *client

@@ -84,6 +84,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 		if body.EndAt.IsZero() && req.Life > 0 {
 			body.EndAt = time.Now().UTC().Add(req.Life)
 		}
+	case providers.EndGuest, providers.EndNone: // the cloud would ignore it
 	}
 	var m simapi.Machine
 	if err := a.call(ctx, "launch", target, http.MethodPost, "/v1/machines", body, &m); err != nil {
