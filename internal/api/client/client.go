@@ -29,6 +29,8 @@ type Settings struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
 	CA    string `json:"ca,omitempty"` // PEM of the authority that signed its certificate; "" means the system's
+	// Transport, when set, carries the calls instead, and CA is not used.
+	Transport http.RoundTripper `json:"-"`
 }
 
 // Client calls one broker. It is safe for concurrent use.
@@ -69,26 +71,37 @@ func New(s Settings) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("broker address %q: expected http://HOST:PORT or https://HOST:PORT", s.URL)
 	}
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
-		ForceAttemptHTTP2: true,
-	}
-	if s.CA != "" {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM([]byte(s.CA)) {
-			return nil, errors.New("broker's CA: expected a certificate in PEM form")
+	carrier := s.Transport
+	if carrier == nil {
+		if carrier, err = transport(s.CA); err != nil {
+			return nil, err
 		}
-		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}
-	c := &Client{base: base, token: s.Token, once: &http.Client{Transport: transport, CheckRedirect: noRedirect}}
+	c := &Client{base: base, token: s.Token, once: &http.Client{Transport: carrier, CheckRedirect: noRedirect}}
 	retry := &retryablehttp.Client{
 		HTTPClient: c.once, RetryMax: 3, RetryWaitMin: 200 * time.Millisecond, RetryWaitMax: 2 * time.Second,
 		CheckRetry: worthAnother, Backoff: retryablehttp.LinearJitterBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	c.again = retry.StandardClient()
 	return c, nil
+}
+
+func transport(ca string) (*http.Transport, error) {
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
+		ForceAttemptHTTP2: true,
+	}
+	if ca == "" {
+		return t, nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(ca)) {
+		return nil, errors.New("broker's CA: expected a certificate in PEM form")
+	}
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	return t, nil
 }
 
 // noRedirect keeps the token from going anywhere else.
