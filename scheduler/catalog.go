@@ -129,7 +129,10 @@ func newer(a, b *providers.Offer) bool {
 }
 
 func compareOffers(a, b Offer) int {
-	return cmp.Or(cmp.Compare(a.Price, b.Price), a.Market.Compare(b.Market))
+	if order := cmp.Compare(a.Price, b.Price); order != 0 {
+		return order
+	}
+	return a.Market.Compare(b.Market)
 }
 
 func compareShapes(a, b *providers.Shape) int {

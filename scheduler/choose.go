@@ -60,7 +60,7 @@ type class struct {
 	// refused says for each provider of the catalog why it may not be used.
 	refused []reason.Reason
 	known   []bool
-	suits   []suit // by bucket
+	suits   map[*bucket]fitted
 	choices map[load]*choice
 }
 
@@ -107,7 +107,7 @@ func (p *pass) classOf(g *Group) *class {
 	}
 	c := &class{
 		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), kinds: g.kindRulings(),
-		choices: map[load]*choice{},
+		choices: map[load]*choice{}, suits: map[*bucket]fitted{},
 	}
 	c.refused, c.known = p.refusals(g)
 	p.classes[string(b)] = c

@@ -210,7 +210,10 @@ func (c *candidate) compare(o *candidate) int {
 	if order == 0 && c.late {
 		order = cmp.Compare(c.delay+c.task, o.delay+o.task)
 	}
-	return cmp.Or(order, cmp.Compare(c.per, o.per), cmp.Compare(c.delay, o.delay), c.offer.Market.Compare(o.offer.Market))
+	if order = cmp.Or(order, cmp.Compare(c.per, o.per), cmp.Compare(c.delay, o.delay)); order != 0 {
+		return order
+	}
+	return c.offer.Market.Compare(o.offer.Market)
 }
 
 // option shows a candidate's cost in parts, for one task.

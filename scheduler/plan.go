@@ -72,6 +72,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 		p.jobTasks[g.Job]++
 	}
 	p.index(s.Machines)
+	p.out.Decisions = make([]Decision, 0, len(s.Groups))
 	return p
 }
 
@@ -193,8 +194,7 @@ func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 	}
 	left := ch.candidates
 	for d.Placed < room {
-		left = slices.DeleteFunc(slices.Clone(left), func(one candidate) bool { return p.soldOut(one.offer) })
-		if len(left) == 0 {
+		if left = p.inStock(left); len(left) == 0 {
 			d.Why = reason.New("sold_out", "offers", len(ch.candidates))
 			return
 		}
@@ -258,6 +258,15 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 
 // soldOut reports whether as many machines are under way as the offer has.
 func (p *pass) soldOut(o *Offer) bool { return o.Capacity > 0 && p.coming[o.Market] >= o.Capacity }
+
+// inStock leaves out the candidates that have no more.
+func (p *pass) inStock(candidates []candidate) []candidate {
+	gone := func(one candidate) bool { return p.soldOut(one.offer) }
+	if !slices.ContainsFunc(candidates, gone) {
+		return candidates
+	}
+	return slices.DeleteFunc(slices.Clone(candidates), gone)
+}
 
 func waits(answer *policy.Decision) reason.Reason {
 	if answer.Why.Code == policy.CooledDown || answer.Why.Code == policy.NoCandidate {

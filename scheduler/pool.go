@@ -31,7 +31,6 @@ type cut struct {
 // bucket is machines that differ in nothing that a group could ask for but their
 // price, in the order in which they are filled.
 type bucket struct {
-	id       int
 	market   providers.Market // without its type
 	shape    providers.Shape
 	machines []*host
@@ -58,12 +57,6 @@ type host struct {
 	billing money.Billing
 }
 
-// suit is what a class makes of a bucket.
-type suit struct {
-	looked bool
-	fit    fitted // slots 0 when it does not suit
-}
-
 // free reports whether one more task finds a slot.
 func (r *host) free() int { return r.slots - r.used }
 
@@ -86,10 +79,10 @@ func (p *pass) index(machines []Machine) {
 		}
 	}
 	slices.SortFunc(open, func(a, b *host) int {
-		return cmp.Or(
-			cmp.Compare(b.used, a.used), cmp.Compare(a.price, b.price),
-			truth(b.machine.Ready, a.machine.Ready), strings.Compare(a.machine.ID, b.machine.ID),
-		)
+		if order := cmp.Or(cmp.Compare(b.used, a.used), cmp.Compare(a.price, b.price), truth(b.machine.Ready, a.machine.Ready)); order != 0 {
+			return order
+		}
+		return strings.Compare(a.machine.ID, b.machine.ID)
 	})
 	for _, r := range open {
 		key := cmp.Or(r.key, "unknown")
@@ -106,7 +99,7 @@ func (p *pass) put(pk poolKey, key string, m providers.Market, shape *providers.
 	at := bucketKey{pk, key, m, *shape}
 	b := p.buckets[at]
 	if b == nil {
-		b = &bucket{id: len(p.buckets), market: m, shape: *shape}
+		b = &bucket{market: m, shape: *shape}
 		p.buckets[at] = b
 		pl := p.pools[pk]
 		if pl == nil {
@@ -143,31 +136,34 @@ func (g *Group) pool() poolKey {
 }
 
 // suits decides whether a bucket's machines may run the class's tasks, and how
-// they would be cut for them.
+// they would be cut for them; no slots when not.
 func (p *pass) suits(c *class, b *bucket) fitted {
-	for len(c.suits) <= b.id {
-		c.suits = append(c.suits, suit{})
+	f, looked := c.suits[b]
+	if !looked {
+		f = p.suit(c, b)
+		c.suits[b] = f
 	}
-	s := &c.suits[b.id]
-	if s.looked {
-		return s.fit
-	}
-	s.looked = true
+	return f
+}
+
+func (p *pass) suit(c *class, b *bucket) fitted {
 	n := c.needs
 	if c.kinds[kindIndex(b.market.Kind)] != usable ||
 		len(n.Providers) > 0 && !slices.Contains(n.Providers, b.market.Provider) ||
 		len(n.Regions) > 0 && !slices.Contains(n.Regions, b.market.Region) ||
 		len(n.Zones) > 0 && !slices.Contains(n.Zones, b.market.Zone) {
-		return s.fit
+		return fitted{}
 	}
 	v := c.fits.ask.of(p.Facts, b.shape.GPU)
-	if slots, code := n.slots(&b.shape, v); code == "" {
-		s.fit = fitted{slots: int32(slots), figure: 1}
-		if n.GPUs > 0 {
-			s.fit.figure = v.figure
-		}
+	slots, code := n.slots(&b.shape, v)
+	if code != "" {
+		return fitted{}
 	}
-	return s.fit
+	f := fitted{slots: int32(slots), figure: 1}
+	if n.GPUs > 0 {
+		f.figure = v.figure
+	}
+	return f
 }
 
 func kindIndex(k providers.Kind) int {

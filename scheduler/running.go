@@ -82,7 +82,7 @@ func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
 		},
 		Since: r.Since, Running: r.Useful,
 	}
-	left := slices.DeleteFunc(slices.Clone(ch.candidates), func(one candidate) bool { return p.soldOut(one.offer) })
+	left := p.inStock(ch.candidates)
 	d := p.decide(g, &l, left, current)
 	if d.Action == policy.Move {
 		if !p.limits(g).IsZero() {
