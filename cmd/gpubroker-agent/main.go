@@ -149,7 +149,7 @@ func serve(ctx context.Context, set agent.Settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	processes, err := agent.NewProcesses(log)
+	processes, err := agent.NewProcesses(set.Dir, agent.MetadataAddresses(set), log)
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	a.ctx = ctx
+	defer a.exec.Close()
 	defer a.running.Wait()
 	defer cancel()
 	if err := a.openIdentity(); err != nil {

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,40 +14,57 @@ import (
 // cgroups is the folder of cgroup v2 that commands get a cgroup of their own in.
 type cgroups struct {
 	dir    string // "" where there is none
+	path   string // the same from the root of cgroup v2 on
 	memory bool   // the memory controller is ours to use
 }
 
-// findCgroups makes the folder gpubroker at the root of cgroup v2 and turns the
+// findCgroups makes a folder for this agent at the root of cgroup v2 and turns the
 // controllers on for it. Below the agent's own cgroup they could not be: one that
 // holds processes hands no controllers down (kernel, cgroup-v2.rst, "No Internal
-// Process Constraint").
-func findCgroups() cgroups {
-	mounts, err := os.ReadFile("/proc/self/mounts")
+// Process Constraint"). Agents with other state folders have folders of their own.
+func findCgroups(state string) cgroups {
+	root := cgroupRoot()
+	if root == "" {
+		return cgroups{}
+	}
+	path := "gpubroker/" + agentName(state)
+	dir := filepath.Join(root, path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return cgroups{}
+	}
+	// Each may be refused; what counts is what the folder then offers.
+	for _, parent := range []string{root, filepath.Dir(dir), dir} {
+		for _, controller := range []string{"+memory", "+cpu"} {
+			_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte(controller), 0o644)
+		}
+	}
+	on, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
 		return cgroups{}
 	}
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(f[1], "gpubroker")
-		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-			return cgroups{}
-		}
-		// Each may be refused; what counts is what the folder then offers.
-		for _, parent := range []string{f[1], dir} {
-			for _, controller := range []string{"+memory", "+cpu"} {
-				_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte(controller), 0o644)
-			}
-		}
-		on, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-		if err != nil {
-			return cgroups{}
-		}
-		return cgroups{dir, strings.Contains(string(on), "memory")}
+	return cgroups{dir, path, strings.Contains(string(on), "memory")}
+}
+
+// cgroupRoot is where cgroup v2 is mounted: at its usual place, or beside version
+// 1; "" where it is not.
+func cgroupRoot() string {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return ""
 	}
-	return cgroups{}
+	root := ""
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" && (root == "" || f[1] == "/sys/fs/cgroup") {
+			root = f[1]
+		}
+	}
+	return root
+}
+
+// agentName tells agents with other state folders apart.
+func agentName(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return hex.EncodeToString(sum[:6])
 }
 
 // sweep removes the empty cgroups of earlier agents.

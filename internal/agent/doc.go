@@ -26,10 +26,14 @@
 //   - A memory limit is exact only with cgroup v2; elsewhere the memory in use
 //     is read every second and the task is killed above its limit. vCPU and disk
 //     sizes are for placing, they are not enforced.
-//   - The metadata address is closed to tasks only where nft and cgroup v2 are
-//     there and the agent is root; elsewhere the agent says so once in its log.
+//   - The metadata address of ec2, gce and azure is closed to tasks only where nft
+//     and cgroup v2 are there and the agent is root; elsewhere the agent says so
+//     once in its log. On simcloud, whose machines share a network, it is open; no
+//     task is told where it is.
 //   - Attempts whose command runs do not outlive the agent: after a restart they
-//     are reported as ended by the agent, with what they had saved sent first.
+//     are reported as ended by the agent. Saves that are whole in the store are
+//     still told, those that were on their way are lost; a command that had ended
+//     before keeps its result, and its output is sent.
 //
 // # What the user data has to do
 //
@@ -63,6 +67,13 @@
 //	GPUBROKER_END        command for the end action api
 //	GPUBROKER_REARM      see above
 //	GPUBROKER_REPORT     how often progress is told, default 5s
+//
+// # How an attempt ends
+//
+// Layer "task" is the command's own doing, "machine" that of the provider (notice,
+// lease, disk), "agent" a wish of the broker or a failure of ours. A success is
+// exit code 0 with reason succeeded. After a stop signal exit code 0 is not told,
+// since a program that saves and leaves in good order exits so.
 //
 // # What a task sees
 //

@@ -14,6 +14,8 @@ type Executor interface {
 	// Clean ends what an agent before this one has left in a folder of
 	// workspaces.
 	Clean(ctx context.Context, folder string) error
+	// Close removes what the executor needed on the machine. Nothing runs any more.
+	Close()
 	// Limits says, for the log, what the executor cannot arrange on this machine.
 	Limits() []string
 }

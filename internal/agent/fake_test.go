@@ -467,7 +467,7 @@ func startAgent(t testing.TB, b *fakeBroker, dir string, alter func(*Settings, *
 	}
 	if p.Executor == nil {
 		var err error
-		if p.Executor, err = NewProcesses(log); err != nil {
+		if p.Executor, err = NewProcesses(dir, nil, log); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,6 +40,7 @@ func (p *pretend) Start(c Command) (Process, error) {
 }
 
 func (p *pretend) Clean(context.Context, string) error { return nil }
+func (p *pretend) Close()                              {}
 func (p *pretend) Limits() []string                    { return nil }
 
 func (p *pretend) running() int {

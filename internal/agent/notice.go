@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +76,19 @@ func NewMetadata(set Settings) (Metadata, error) {
 		return &azureMetadata{or("http://169.254.169.254"), client}, nil
 	}
 	return nil, fmt.Errorf("agent: metadata service %q is not known", set.Metadata)
+}
+
+// MetadataAddresses are what tasks must not reach: the port only, since the same
+// address may answer for names. A machine of simcloud shares its host's network,
+// and what is its own there cannot be told apart.
+func MetadataAddresses(set Settings) []netip.AddrPort {
+	switch set.Metadata {
+	case "ec2":
+		return []netip.AddrPort{netip.MustParseAddrPort("169.254.169.254:80"), netip.MustParseAddrPort("[fd00:ec2::254]:80")}
+	case "gce", "azure":
+		return []netip.AddrPort{netip.MustParseAddrPort("169.254.169.254:80")}
+	}
+	return nil
 }
 
 // ask gets a path; found is false for 404.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -29,17 +30,26 @@ type processes struct {
 	namespace bool
 	user      bool // with a user namespace
 	groups    cgroups
+	open      error // why commands can reach what is denied
 	log       *slog.Logger
 }
 
 // NewProcesses finds out what the machine allows and returns the executor for
-// it. The program must hand its first argument [InitArg] to [Init].
-func NewProcesses(log *slog.Logger) (Executor, error) {
+// it. Commands cannot reach the addresses in deny, where that can be arranged. The
+// program must hand its first argument [InitArg] to [Init].
+func NewProcesses(state string, deny []netip.AddrPort, log *slog.Logger) (Executor, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("agent: find this program: %w", err)
 	}
-	p := &processes{self: self, log: log, groups: findCgroups()}
+	p := &processes{self: self, log: log, groups: findCgroups(state)}
+	if len(deny) > 0 {
+		p.open = p.groups.fence(state, deny)
+	}
+	if !p.groups.memory && (len(deny) == 0 || p.open != nil) { // they would do nothing
+		p.Close()
+		p.groups = cgroups{}
+	}
 	for _, user := range []bool{false, true} {
 		p.user = user
 		p.namespace = true
@@ -64,7 +74,18 @@ func (p *processes) Limits() []string {
 	if !p.groups.memory {
 		short = append(short, "no cgroup v2 memory controller: memory limits are kept by looking every second")
 	}
+	if p.open != nil {
+		short = append(short, "tasks can reach the metadata address: "+p.open.Error())
+	}
 	return short
+}
+
+// Close removes this agent's cgroups.
+func (p *processes) Close() {
+	if p.groups.dir != "" {
+		p.groups.sweep()
+		_ = os.Remove(p.groups.dir) // the kernel refuses while something is in it
+	}
 }
 
 // Start starts a command.

@@ -15,7 +15,7 @@ import (
 // executors are the ways in which this machine can run commands.
 func executors(t *testing.T) map[string]*processes {
 	t.Helper()
-	e, err := NewProcesses(testLog(t))
+	e, err := NewProcesses(t.TempDir(), nil, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

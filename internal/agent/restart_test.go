@@ -79,7 +79,7 @@ func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
 func TestKilledAgent(t *testing.T) {
 	if dir := os.Getenv("AGENT_TEST_DIR"); dir != "" {
 		log := testLog(t)
-		e, err := NewProcesses(log)
+		e, err := NewProcesses(dir, nil, log)
 		if err != nil {
 			t.Fatal(err)
 		}
