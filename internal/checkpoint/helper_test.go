@@ -3,14 +3,11 @@ package checkpoint_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -229,14 +226,6 @@ func (w *world) keys(prefix string) []string {
 	return keys
 }
 
-func isBroken(err error) (string, bool) {
-	b, ok := errors.AsType[*checkpoint.BrokenError](err)
-	if !ok {
-		return "", false
-	}
-	return b.What, true
-}
-
 // block is n bytes that differ from those of any other seed.
 func block(seed byte, n int) []byte {
 	b := make([]byte, n)
@@ -244,10 +233,6 @@ func block(seed byte, n int) []byte {
 		b[i] = seed ^ byte(i*7) ^ byte(i>>8)
 	}
 	return b
-}
-
-func put(r *http.Request, part string) bool {
-	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, part)
 }
 
 func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }

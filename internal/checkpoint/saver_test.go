@@ -386,13 +386,17 @@ func TestBrokenCheckpoint(t *testing.T) {
 		{"part garbled", func(w *world) {
 			w.spoil("j-1/3/a1/2/1", func(b []byte) []byte { b[7] ^= 1; return b })
 		}, "part a1/2/1 of state: its digest is "},
-		{"part missing", func(w *world) { must(w.t, os.Remove(filepath.Join(w.root, "j-1/3/a1/2/1"))) },
-			"part a1/2/1 of state: it is not there"},
+		{
+			"part missing", func(w *world) { must(w.t, os.Remove(filepath.Join(w.root, "j-1/3/a1/2/1"))) },
+			"part a1/2/1 of state: it is not there",
+		},
 		{"manifest short by a byte", func(w *world) {
 			w.spoil("j-1/3/a1/2/manifest", func(b []byte) []byte { return b[:len(b)-1] })
 		}, "manifest: its digest is "},
-		{"manifest missing", func(w *world) { must(w.t, os.Remove(filepath.Join(w.root, "j-1/3/a1/2/manifest"))) },
-			"manifest: it is not there"},
+		{
+			"manifest missing", func(w *world) { must(w.t, os.Remove(filepath.Join(w.root, "j-1/3/a1/2/manifest"))) },
+			"manifest: it is not there",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,7 @@ func (t *Transfer) repeat(ctx context.Context, what string, url func(stale strin
 			t.Log.WarnContext(ctx, "transfer failed, trying again", "what", what, "tries", n, "err", err)
 		}
 		select {
-		case <-time.After(wait - rand.N(wait/2)): //nolint:gosec // spreads tries
+		case <-time.After(wait - rand.N(wait/2)):
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}

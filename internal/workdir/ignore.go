@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -73,8 +74,8 @@ func (ig *Ignore) Match(name string, folder bool) bool {
 		return false
 	}
 	parts := strings.Split(name, "/")
-	for i := len(ig.rules) - 1; i >= 0; i-- {
-		if r := ig.rules[i]; (folder || !r.folder) && match(r.parts, parts) {
+	for _, r := range slices.Backward(ig.rules) {
+		if (folder || !r.folder) && match(r.parts, parts) {
 			return !r.include
 		}
 	}
