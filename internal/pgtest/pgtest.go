@@ -179,7 +179,7 @@ func (s *server) start(bin string, attr *syscall.SysProcAttr) error {
 func (s *server) stop() error {
 	err := s.process.Signal(syscall.SIGINT) // fast shutdown: connections are cut
 	if err == nil {
-		<-s.ended
+		err = <-s.ended
 	}
 	return errors.Join(err, os.RemoveAll(s.folder))
 }

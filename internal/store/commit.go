@@ -176,25 +176,25 @@ func (s *Store) write(ctx context.Context, op string, epoch int64, do func(*sql.
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
-		return s.wrap(ctx, op, ctx.Err())
+		return s.wrap(op, ctx.Err())
 	}
 	defer func() { <-s.turn }()
 	if err := s.fault(op, false); err != nil {
-		return s.wrap(ctx, op, err)
+		return s.wrap(op, err)
 	}
 	commits, err := s.transact(ctx, epoch, do)
 	if stale, ok := errors.AsType[*mismatch](err); ok {
 		err = s.name(ctx, stale)
 	}
 	if err != nil {
-		return s.wrap(ctx, op, err)
+		return s.wrap(op, err)
 	}
 	if err := s.mark.note(commits); err != nil {
 		s.log.Error("the store's mark could not be written; an older backup put back later may go unnoticed",
 			"file", s.mark.path, "error", err)
 	}
 	if err := s.fault(op, true); err != nil {
-		return s.wrap(ctx, op, err)
+		return s.wrap(op, err)
 	}
 	return nil
 }

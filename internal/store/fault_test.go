@@ -360,16 +360,7 @@ func TestPlans(t *testing.T) {
 		for n := 1; strings.Contains(text, fmt.Sprint("$", n)); n++ {
 			args = append(args, "1")
 		}
-		rows, err := s.Reader().Query("EXPLAIN QUERY PLAN "+text, args...)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		for rows.Next() {
-			var id, parent, unused int
-			var step string
-			if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
-				t.Fatal(err)
-			}
+		for _, step := range plan(t, s, text, args) {
 			words := strings.Fields(step)
 			switch {
 			case words[0] != "SCAN" || strings.Contains(step, "USING"), // by an index, in its order
@@ -379,8 +370,26 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s reads a whole table: %s", name, step)
 			}
 		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	}
+}
+
+func plan(t *testing.T, s *store.Store, query string, args []any) (steps []string) {
+	t.Helper()
+	rows, err := s.Reader().Query("EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatal(query, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
 			t.Fatal(err)
 		}
+		steps = append(steps, step)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return steps
 }

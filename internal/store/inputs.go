@@ -21,7 +21,7 @@ func (s *Store) PutInputs(ctx context.Context, chunks []*queue.Inputs) error {
 	for i, c := range chunks {
 		var err error
 		if packed[i], err = p.pack(c.Values); err != nil {
-			return s.wrap(ctx, "inputs", fmt.Errorf("chunk %d of job %s: %w", c.Chunk, c.Job, err))
+			return s.wrap("inputs", fmt.Errorf("chunk %d of job %s: %w", c.Chunk, c.Job, err))
 		}
 	}
 	return s.write(ctx, "inputs", 0, func(tx *sql.Tx) (int64, error) {
@@ -48,7 +48,7 @@ func (s *Store) Inputs(ctx context.Context, job string, chunk int) (*queue.Input
 		return nil, fmt.Errorf("%w: chunk %d of the inputs of job %s", queue.ErrNotFound, chunk, job)
 	}
 	if err != nil {
-		return nil, s.wrap(ctx, "inputs", err)
+		return nil, s.wrap("inputs", err)
 	}
 	values, err := unpack(data)
 	if err != nil {

@@ -29,7 +29,6 @@ type mark struct {
 	known      bool // the file held a mark
 	generation string
 	commits    int64
-	frozen     bool
 }
 
 const markLine = "gpubroker mark 1 generation %16s commits %020d\n"
@@ -82,23 +81,15 @@ func (m *mark) compare(generation string, commits int64) string {
 	return ""
 }
 
-// freeze keeps the mark as it is until the next reset.
-func (m *mark) freeze() {
-	if m != nil {
-		m.mu.Lock()
-		m.frozen = true
-		m.mu.Unlock()
-	}
-}
-
-// note records that so many commits were made; 0 is ignored.
+// note records that so many commits were made. Fewer than before, as an older
+// copy makes, change nothing, and neither does a store whose mark is lost.
 func (m *mark) note(commits int64) error {
-	if m == nil || commits == 0 {
+	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.frozen || commits <= m.commits {
+	if !m.known || commits <= m.commits {
 		return nil
 	}
 	m.commits = commits
@@ -119,7 +110,7 @@ func (m *mark) reset(generation string, commits int64) error {
 		}
 		m.file = f
 	}
-	m.generation, m.commits, m.known, m.frozen = generation, commits, true, false
+	m.generation, m.commits, m.known = generation, commits, true
 	if err := m.put(); err != nil {
 		return err
 	}

@@ -123,9 +123,7 @@ func (s *Store) settleIn(ctx context.Context) error {
 		return err
 	}
 	if why != "" {
-		// The mark stays as it is until the store is adopted, and what was found
-		// is kept: later commits would otherwise outgrow the evidence.
-		s.mark.freeze()
+		// Kept, since later commits outgrow the evidence.
 		if _, err := tx.ExecContext(ctx, s.q.text("store.meta_put"), "copied", why); err != nil {
 			return err
 		}

@@ -32,17 +32,17 @@ func (s *Store) openPostgres(ctx context.Context, url string) error {
 	s.writer.SetMaxIdleConns(10)
 	s.reader = s.writer
 	if err := s.durable(ctx); err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
 	// Replicas that start at once take turns with the schema.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60))
 	if err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
 	if err := s.migrate(ctx, goose.DialectPostgres, goose.WithSessionLocker(locker)); err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
-	return s.wrap(ctx, "open", s.settleIn(ctx))
+	return s.wrap("open", s.settleIn(ctx))
 }
 
 // durable refuses a session that forgets the last commits when the server's
@@ -66,18 +66,18 @@ func (postgresEngine) home(ctx context.Context, tx *sql.Tx) (string, error) {
 	return home, err
 }
 
-func (postgresEngine) classify(err error) (error, string) {
+func (postgresEngine) classify(err error) (advice string, sentinel error) {
 	pe, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		return nil, ""
+		return "", nil
 	}
 	switch pe.Code {
 	case "53100": // disk_full
-		return queue.ErrFull, "free space on the server's disk"
+		return "free space on the server's disk", queue.ErrFull
 	case "55P03": // lock_not_available
-		return queue.ErrLocked, "look in pg_locks for who holds the tables"
+		return "look in pg_locks for who holds the tables", queue.ErrLocked
 	case "XX001", "XX002": // data_corrupted, index_corrupted
-		return queue.ErrDamaged, "restore the database from a backup"
+		return "restore the database from a backup", queue.ErrDamaged
 	}
-	return nil, ""
+	return "", nil
 }

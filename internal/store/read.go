@@ -44,7 +44,7 @@ func list[T any](ctx context.Context, s *Store, from querier, query string, args
 func page[T any](ctx context.Context, s *Store, query string, args ...any) ([]*T, error) {
 	all, err := list[T](ctx, s, s.reader, query, args...)
 	if err != nil {
-		return nil, s.wrap(ctx, query, err)
+		return nil, s.wrap(query, err)
 	}
 	return all, nil
 }
@@ -65,10 +65,10 @@ func one[T any](ctx context.Context, s *Store, what, query string, args ...any) 
 func (s *Store) view(ctx context.Context, op string, do func(*sql.Tx) error) error {
 	tx, err := s.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return s.wrap(ctx, op, err)
+		return s.wrap(op, err)
 	}
 	defer tx.Rollback()
-	return s.wrap(ctx, op, do(tx))
+	return s.wrap(op, do(tx))
 }
 
 func limit(n int) int {
@@ -96,7 +96,7 @@ func (s *Store) anchor(ctx context.Context, what, query, after string, first int
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, fmt.Errorf("%w: %s %s, which the page is to follow; begin with the first page", queue.ErrNotFound, what, after)
 	}
-	return at, s.wrap(ctx, query, err)
+	return at, s.wrap(query, err)
 }
 
 // Job returns a job.

@@ -61,17 +61,17 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	const common = "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_error_rc=1"
 	name := (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String() + common
 	if s.writer, err = sql.Open("sqlite", name+"&_txlock=immediate&_pragma=journal_size_limit(67108864)"); err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
 	s.writer.SetMaxOpenConns(1)
 	if s.reader, err = sql.Open("sqlite", name+"&_pragma=query_only(1)"); err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
 	s.reader.SetMaxOpenConns(4)
 	if err := s.migrate(ctx, goose.DialectSQLite3); err != nil {
-		return s.wrap(ctx, "open", err)
+		return s.wrap("open", err)
 	}
-	return s.wrap(ctx, "open", s.settleIn(ctx))
+	return s.wrap("open", s.settleIn(ctx))
 }
 
 func (e sqliteEngine) home(context.Context, *sql.Tx) (string, error) {
@@ -82,21 +82,21 @@ func (e sqliteEngine) home(context.Context, *sql.Tx) (string, error) {
 	return e.path + inode, nil
 }
 
-func (e sqliteEngine) classify(err error) (error, string) {
+func (e sqliteEngine) classify(err error) (advice string, sentinel error) {
 	if errors.Is(err, syscall.ENOSPC) {
-		return queue.ErrFull, "free space on its disk"
+		return "free space on its disk", queue.ErrFull
 	}
 	se, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
-		return nil, ""
+		return "", nil
 	}
 	switch se.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:
-		return queue.ErrFull, "free space on its disk"
+		return "free space on its disk", queue.ErrFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return queue.ErrLocked, "end the other program that writes to the file"
+		return "end the other program that writes to the file", queue.ErrLocked
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return queue.ErrDamaged, "put a backup in its place, or name another file"
+		return "put a backup in its place, or name another file", queue.ErrDamaged
 	}
-	return nil, ""
+	return "", nil
 }

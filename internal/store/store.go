@@ -47,7 +47,7 @@ var _ queue.Store = (*Store)(nil)
 type engine interface {
 	// classify returns the error of package queue that err amounts to, and what
 	// to do about it; nil for any other.
-	classify(err error) (sentinel error, advice string)
+	classify(err error) (advice string, sentinel error)
 	// home says where the store is, in a text that a copy does not share.
 	home(ctx context.Context, tx *sql.Tx) (string, error)
 }
@@ -80,15 +80,12 @@ func (s *Store) fault(op string, done bool) error {
 }
 
 // wrap gives an error its place and, where the engine's code says what it is,
-// its kind. A context's error stays one.
-func (s *Store) wrap(ctx context.Context, op string, err error) error {
+// its kind. A context's error stays one: both drivers return it.
+func (s *Store) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%s in %s: %w: %w", op, s.where, cause, err)
-	}
-	if sentinel, advice := s.engine.classify(err); sentinel != nil && !errors.Is(err, sentinel) {
+	if advice, sentinel := s.engine.classify(err); sentinel != nil && !errors.Is(err, sentinel) {
 		return fmt.Errorf("%w: %s in %s: %w; %s", sentinel, op, s.where, err, advice)
 	}
 	return fmt.Errorf("%s in %s: %w", op, s.where, err)

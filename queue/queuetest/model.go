@@ -32,9 +32,16 @@ type model struct {
 
 func newModel() *model {
 	return &model{
-		map[string]*queue.Job{}, map[string]*queue.Task{}, map[string]*queue.Attempt{}, map[string]*queue.Checkpoint{},
-		map[string]*queue.Instance{}, map[string]*budget.Account{}, map[string]*budget.Hold{},
-		map[string]*queue.Cooldown{}, map[string]*queue.Setting{}, nil, nil,
+		map[string]*queue.Job{},
+		map[string]*queue.Task{},
+		map[string]*queue.Attempt{},
+		map[string]*queue.Checkpoint{},
+		map[string]*queue.Instance{},
+		map[string]*budget.Account{},
+		map[string]*budget.Hold{},
+		map[string]*queue.Cooldown{},
+		map[string]*queue.Setting{},
+		nil, nil,
 	}
 }
 
@@ -208,7 +215,7 @@ func testModel(t *testing.T, e Engine) {
 // and then another one.
 func (m *model) draw(rt *rapid.T) *queue.Batch {
 	b := new(queue.Batch)
-	wrong := rapid.IntRange(0, 9).Draw(rt, "wrong") == 0
+	wrong := rapid.IntRange(0, 3).Draw(rt, "wrong") == 0
 	version := func(have int64) int64 {
 		if wrong && rapid.IntRange(0, 3).Draw(rt, "off") == 0 {
 			return max(1, have+int64(rapid.SampledFrom([]int{-1, 0, 2}).Draw(rt, "by")))

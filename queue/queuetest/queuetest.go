@@ -122,11 +122,14 @@ func wantErr(t testing.TB, err, want error) {
 	}
 }
 
-// same compares rows: those of an image have no order.
-func same(t interface {
+// fataler is a test, or one run of a property.
+type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}, what string, got, want any) {
+}
+
+// same compares rows: those of an image have no order.
+func same(t fataler, what string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, diff)
