@@ -47,6 +47,7 @@ help: ## List the targets
 demo: ## Install what is missing, build, and show a night of real work on a simulated cloud
 	@.ci/setup demo
 	@$(MAKE) build
+	@go build -ldflags '-s -w' -o bin/tiles ./examples/tiles
 	@bin/gpubroker demo $(ARGS)
 
 .PHONY: test
