@@ -54,7 +54,7 @@ type Store interface {
 	SignPart(ctx context.Context, key, upload string, number int, valid time.Duration) (string, error)
 	// Complete makes the object from the parts, in order. NotFound means that the
 	// upload is not known: never begun, aborted, or completed before. Some stores
-	// answer a completion that is repeated as they did at first.
+	// then answer with the object that lies there: its Meta tells whose it is.
 	Complete(ctx context.Context, key, upload string, parts []Part, cond Cond) (Info, error)
 	// Abort forgets an upload; one that is not known counts as forgotten.
 	Abort(ctx context.Context, key, upload string) error

@@ -376,6 +376,11 @@ func (s *Stage) publish(ctx context.Context, digest string, f agentapi.OutputFil
 		info, err := s.write(ctx, key, f, v.cond)
 		switch {
 		case err == nil:
+			if info.Meta[metaAttempt] != s.attempt {
+				// A store that answers with what lies there.
+				lost = fmt.Errorf("the store completed nothing: it has the object of attempt %q", info.Meta[metaAttempt])
+				continue
+			}
 			if info.Bytes != f.Bytes {
 				return Published{}, &LostError{key, fmt.Errorf("published with %d bytes instead of %d", info.Bytes, f.Bytes)}
 			}

@@ -350,6 +350,29 @@ func TestLost(t *testing.T) {
 	})
 }
 
+// A store that answers a completion of an upload it does not know with the object
+// that lies there has published nothing.
+func TestStoreThatOnlyAnswers(t *testing.T) {
+	s := folders(t)
+	target := publish.Target{Key: "x.mp4"}
+	old := s.stage(task, "a0", target)
+	_, err := old.Publish(t.Context(), s.upload(old, task, "a0", map[string]string{"": "old"}), "", nil)
+	must(t, err)
+	st := s.stage(task, "a1", target)
+	out := s.upload(st, task, "a1", map[string]string{"": "new"})
+	s.out.Store = answers{s.out.Store}
+	_, err = st.Publish(t.Context(), out, "", nil)
+	if _, ok := errors.AsType[*publish.LostError](err); !ok {
+		t.Errorf("got %v, want a LostError", err)
+	}
+}
+
+type answers struct{ objects.Store }
+
+func (a answers) Complete(ctx context.Context, key, _ string, _ []objects.Part, _ objects.Cond) (objects.Info, error) {
+	return a.Stat(ctx, key)
+}
+
 func TestStageRefuses(t *testing.T) {
 	s := folders(t)
 	st := s.stage(task, "a1", publish.Target{Key: "run/", Folder: true})
