@@ -153,6 +153,11 @@ func (m *Memo) askFor(facts *gpu.Table, n *Needs) *ask {
 	a := &ask{gpus: n.GPU, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
 	if n.Figure != "" && n.GPUs > 0 {
 		a.attribute, _ = gpu.FindAttribute(n.Figure)
+		if len(n.GPU) == 1 {
+			if f, _ := facts.Lookup(n.GPU[0]); a.figureOf(facts, f) <= 0 {
+				a.figure, a.attribute = "", gpu.Attribute{} // nothing to compare
+			}
+		}
 	}
 	a.reference = a.fastest(facts)
 	m.asks[string(key)] = a

@@ -55,7 +55,7 @@ func (e *Explanation) table(b *strings.Builder) {
 	if len(e.Options) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n  %-42s %7s  %7s =%7s +%7s +%7s +%7s %6s\n", "for one task, USD", "$/h", "total", "boot", "work", "redo", "round", "time")
+	fmt.Fprintf(b, "\n  %-38s %7s  %7s =%7s +%7s +%7s +%7s %6s\n", "for one task, USD", "$/h", "total", "boot", "work", "redo", "round", "time")
 	for i := range e.Options {
 		o := &e.Options[i]
 		mark := " "
@@ -67,7 +67,7 @@ func (e *Explanation) table(b *strings.Builder) {
 		case o.Late:
 			mark = "!"
 		}
-		fmt.Fprintf(b, "%s %-42s %7s  %7s  %7s  %7s  %7s  %7s %6s\n", mark, shorten(o.Market.String(), 42), cents(money.Amount(o.Price)),
+		fmt.Fprintf(b, "%s %-38s %7s  %7s  %7s  %7s  %7s  %7s %6s\n", mark, shorten(o.Market.String(), 38), cents(money.Amount(o.Price)),
 			cents(o.Cost.Total), cents(o.Cost.Boot), cents(o.Cost.Work), cents(o.Cost.Redo), cents(o.Cost.Rounding), short(o.Time))
 	}
 	for _, note := range [...]struct {

@@ -41,6 +41,7 @@ func ReadFile(name string) ([]providers.Offer, []Skipped, error) {
 	return offers, skipped, err
 }
 
+// columns must be there; a column "tier" may be.
 var columns = []string{
 	"provider", "instance_type", "gpu", "gpu_raw", "gpu_count", "gpu_mem_gb_each", "vcpu", "mem_gib",
 	"region", "zone", "price_ondemand_usd_h", "price_spot_usd_h", "catalog_date", "source",
@@ -48,8 +49,10 @@ var columns = []string{
 
 // ReadCSV reads offers as a table with a header row: prices in USD per hour for
 // the whole machine, memory of each GPU in GB and of the host in GiB. A row gives
-// an offer for each price that it has; an empty cell is unknown. A row that
-// cannot be used is returned as skipped, a file that is no such table is an error.
+// an offer for each price that it has; an empty cell is unknown, and of a range
+// such as 12-16 the least counts. Of rows for one market the newest counts, of
+// those the first. A row that is not used is returned as skipped; a file that is
+// no such table is an error.
 func ReadCSV(r io.Reader) ([]providers.Offer, []Skipped, error) {
 	in := csv.NewReader(r)
 	header, err := in.Read()
@@ -67,6 +70,8 @@ func ReadCSV(r io.Reader) ([]providers.Offer, []Skipped, error) {
 	}
 	var out []providers.Offer
 	var skipped []Skipped
+	type place struct{ line, offer int }
+	places := map[providers.Market]place{}
 	for {
 		record, err := in.Read()
 		if errors.Is(err, io.EOF) {
@@ -76,11 +81,28 @@ func ReadCSV(r io.Reader) ([]providers.Offer, []Skipped, error) {
 			return nil, nil, err
 		}
 		line, _ := in.FieldPos(0)
-		offers, why := parseRow(func(name string) string { return strings.TrimSpace(record[at[name]]) })
+		offers, why := parseRow(func(name string) string {
+			if i, ok := at[name]; ok {
+				return strings.TrimSpace(record[i])
+			}
+			return ""
+		})
+		for _, o := range offers {
+			before, twice := places[o.Market]
+			switch {
+			case !twice:
+				places[o.Market] = place{line, len(out)}
+				out = append(out, o)
+			case o.Seen.After(out[before.offer].Seen):
+				skipped = append(skipped, Skipped{before.line, fmt.Sprintf("line %d has %s at a later date", line, o.Market)})
+				places[o.Market], out[before.offer] = place{line, before.offer}, o
+			default:
+				why = fmt.Sprintf("%s stands in line %d already", o.Market, before.line)
+			}
+		}
 		if why != "" {
 			skipped = append(skipped, Skipped{line, why})
 		}
-		out = append(out, offers...)
 	}
 }
 
@@ -91,9 +113,10 @@ func parseRow(cell func(string) string) ([]providers.Offer, string) {
 		if s == "" {
 			return 0
 		}
+		s, _, _ = strings.Cut(s, "-") // of a range, what is sure to be there
 		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f < 0 {
-			bad = fmt.Sprintf("%s is %q, no number", name, s)
+		if err != nil || !(f >= 0 && f < 1e9) {
+			bad = fmt.Sprintf("%s is %q, no number", name, cell(name))
 		}
 		return f
 	}
@@ -114,14 +137,21 @@ func parseRow(cell func(string) string) ([]providers.Offer, string) {
 		return nil, bad
 	case base.Provider == "":
 		return nil, "no provider"
+	case cell("tier") == "accelerator-only":
+		return nil, "a price of GPUs without their machine"
 	case base.Type == "":
-		base.Type = strings.ToLower(strings.ReplaceAll(base.GPUName, " ", "-"))
+		// A provider without names of types: what tells its rows apart.
+		base.Type = typeName(base.GPUName, cell("gpu_mem_gb_each"), cell("gpu_count"), cell("tier"), cell("vcpu"), cell("mem_gib"))
 	}
 	if base.GPUs == 0 && base.GPU != "" {
 		return nil, "the number of GPUs is not known"
 	}
 	var out []providers.Offer
-	for column, kind := range map[string]providers.Kind{"price_ondemand_usd_h": providers.OnDemand, "price_spot_usd_h": providers.Spot} {
+	for _, kind := range [...]providers.Kind{providers.OnDemand, providers.Spot} {
+		column := "price_ondemand_usd_h"
+		if kind == providers.Spot {
+			column = "price_spot_usd_h"
+		}
 		text := cell(column)
 		if text == "" {
 			continue
@@ -138,4 +168,18 @@ func parseRow(cell func(string) string) ([]providers.Offer, string) {
 		return nil, "no price"
 	}
 	return out, ""
+}
+
+// typeName joins what tells the machines of a provider apart: "h100-80gb-x8-secure".
+func typeName(gpu, each, count, tier, vcpu, memory string) string {
+	parts := []string{strings.Join(strings.Fields(strings.ToLower(gpu)), "-")}
+	if tier == string(providers.OnDemand) || tier == string(providers.Spot) {
+		tier = "" // that is the kind of its price
+	}
+	for _, p := range [...]struct{ format, value string }{{"%sgb", each}, {"x%s", count}, {"%s", tier}, {"v%s", vcpu}, {"m%s", memory}} {
+		if p.value != "" {
+			parts = append(parts, fmt.Sprintf(p.format, p.value))
+		}
+	}
+	return strings.ReplaceAll(strings.Join(parts, "-"), "/", "-")
 }

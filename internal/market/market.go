@@ -25,12 +25,12 @@ type Market struct {
 	mu       sync.Mutex
 	lists    map[string]List
 	revision uint64
-	catalog  *scheduler.Catalog
+	catalog  *scheduler.Catalog // of that revision; nil until somebody asks
 }
 
 // New returns an empty market.
 func New() *Market {
-	return &Market{lists: map[string]List{}, catalog: scheduler.NewCatalog(0, nil)}
+	return &Market{lists: map[string]List{}}
 }
 
 // Replace takes over a provider's whole list, and reports whether it says
@@ -41,9 +41,10 @@ func (m *Market) Replace(provider string, offers []providers.Offer, at time.Time
 	old := m.lists[provider].Offers
 	m.lists[provider] = List{Offers: offers, Seen: at, Tried: at}
 	m.revision++
-	m.catalog = scheduler.NewCatalog(m.revision, m.all())
+	m.catalog = nil
 	return !slices.EqualFunc(old, offers, func(a, b providers.Offer) bool {
-		return a.Market == b.Market && a.Price == b.Price && a.Available == b.Available && a.Capacity == b.Capacity
+		return a.Market == b.Market && a.Shape == b.Shape && a.Price == b.Price && a.Currency == b.Currency &&
+			a.Available == b.Available && a.Capacity == b.Capacity
 	})
 }
 
@@ -82,5 +83,8 @@ func (m *Market) Lists() map[string]List {
 func (m *Market) Catalog() *scheduler.Catalog {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.catalog == nil {
+		m.catalog = scheduler.NewCatalog(m.revision, m.all())
+	}
 	return m.catalog
 }

@@ -4,7 +4,7 @@ package reason
 // its own words. It is data, never changed after start.
 var Sentences = map[Code]string{
 	// Why a task waits.
-	"no_offer_fits":    "none of {offers} offers fits, most because {top}",
+	"no_offer_fits":    "none of {offers} offers fits; the most common reason: {top}",
 	"all_cooled_down":  "every fitting offer is cooling down after failed launches or preemptions, until {until}",
 	"over_budget":      "budget {budget} has {free} free of {cap}, and the lease needs {need}",
 	"price_over_max":   "its price of {price}/h is above the job's limit of {max}/h",
