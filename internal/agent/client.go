@@ -155,7 +155,7 @@ type pin struct {
 func parsePin(ca string) (pin, error) {
 	if hexed, ok := strings.CutPrefix(ca, "sha256:"); ok {
 		if raw, err := hex.DecodeString(hexed); err != nil || len(raw) != sha256.Size {
-			return pin{}, fmt.Errorf("agent: GPUBROKER_CA=%q: want 64 hexadecimal digits after sha256:", ca)
+			return pin{}, fmt.Errorf("agent: GPUBROKER_CA=%q: want sha256: and 64 hexadecimal digits", ca)
 		}
 		return pin{digest: strings.ToLower(hexed)}, nil
 	}
