@@ -136,7 +136,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	g.Go(func() error { return ended(broker.Run(ctx)) })
-	g.Go(func() error { return keepLeading(ctx, st, holder, epoch, tables) })
+	g.Go(func() error { return keepLeading(ctx, st, holder, epoch, tables, log) })
 	g.Go(func() error {
 		if tlsConfig != nil {
 			return ended(srv.ServeTLS(listener, "", ""))
@@ -290,7 +290,7 @@ func lead(ctx context.Context, st queue.Store, holder string, log *slog.Logger) 
 
 // keepLeading renews the leadership. One that is lost ends the broker: what it
 // would write is refused anyway.
-func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64, tables *state.State) error {
+func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64, tables *state.State, log *slog.Logger) error {
 	last := time.Now()
 	for {
 		select {
@@ -307,7 +307,7 @@ func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64
 		case err != nil:
 			if time.Since(last) > leadership {
 				last = time.Now()
-				slog.Warn("the leadership could not be renewed", "error", err)
+				log.Warn("the leadership could not be renewed", "error", err)
 			}
 			continue
 		}

@@ -73,7 +73,7 @@ func (b *Broker) mayHost(token string, now time.Time) bool {
 // joinHost answers a machine that somebody owns: it waits until work is bound to
 // it, and then joins as that instance.
 func (b *Broker) joinHost(ctx context.Context, req agentapi.JoinRequest) (agentapi.JoinResponse, error) {
-	if !b.mayHost(req.Token, time.Now()) {
+	if !b.mayHost(req.Token, b.now()) {
 		return agentapi.JoinResponse{}, refused("the token lets no machine join; make one with gpubroker token create --role host")
 	}
 	for _, a := range b.accounts {
@@ -152,7 +152,7 @@ func (b *Broker) grantOf(i *queue.Instance, now time.Time) agentapi.Grant {
 // at once when that differs from what the agent follows, else when it does or
 // the wait is over.
 func (b *Broker) Sync(ctx context.Context, credential string, obs agentapi.Observed) (agentapi.Desired, error) {
-	received := time.Now()
+	received := b.now()
 	i := b.state.View().Instance(obs.Instance)
 	if i == nil || !lives(i) {
 		return agentapi.Desired{}, stale("this machine is no longer wanted")
@@ -280,7 +280,7 @@ func (b *Broker) observed(ctx context.Context, i *queue.Instance, obs *agentapi.
 	if n := obs.Notice; n != nil {
 		at := time.Time{}
 		if n.In > 0 {
-			at = time.Now().Add(n.In.Std())
+			at = b.now().Add(n.In.Std())
 		}
 		if err := b.notice(ctx, i.ID, providers.NoticeKind(n.Kind), at); err != nil {
 			return err
@@ -302,7 +302,7 @@ func (b *Broker) observed(ctx context.Context, i *queue.Instance, obs *agentapi.
 
 func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queue.Attempt, o *agentapi.ObservedAttempt) error {
 	b.mu.Lock()
-	b.progress[a.ID] = Progress{At: time.Now(), Phase: string(o.Phase), Share: o.Progress, Units: o.Units, Busy: o.Busy.Std()}
+	b.progress[a.ID] = Progress{At: b.now(), Phase: string(o.Phase), Share: o.Progress, Units: o.Units, Busy: o.Busy.Std()}
 	b.mu.Unlock()
 	b.tail(a.ID, o.Tail)
 	saves := b.verified(ctx, a, o.Saves)
@@ -390,6 +390,7 @@ func phaseOf(o *agentapi.ObservedAttempt, a *queue.Attempt) queue.AttemptState {
 // over records the end of an attempt that its agent has seen through.
 func (b *Broker) over(tx *state.Tx, a *queue.Attempt, o *agentapi.ObservedAttempt) error {
 	e := o.Ended
+	a.Sealed = true
 	why := e.Reason
 	ok := e.ExitCode != nil && *e.ExitCode == 0
 	if why.IsZero() {
@@ -430,7 +431,22 @@ func (b *Broker) over(tx *state.Tx, a *queue.Attempt, o *agentapi.ObservedAttemp
 	case e.Layer == "task":
 		return b.endAttempt(tx, a.ID, queue.Failed, e.ExitCode, why)
 	default:
-		return b.endAttempt(tx, a.ID, queue.SetupFailed, e.ExitCode, why)
+		return b.endAttempt(tx, a.ID, machineOutcome(why.Code), e.ExitCode, why)
+	}
+}
+
+// machineOutcome is what an end means that the machine brought about: its agent
+// stops tasks by itself on a notice and before the lease ends.
+func machineOutcome(code reason.Code) queue.Outcome {
+	switch code {
+	case "preempted", "preempted_notice":
+		return queue.Preempted
+	case "lease_ended":
+		return queue.Stopped
+	case "agent_restarted":
+		return queue.Lost
+	default:
+		return queue.SetupFailed
 	}
 }
 
