@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"gpubroker/internal/api"
 	"gpubroker/internal/api/client"
@@ -200,6 +201,7 @@ func waitForOffers(t *testing.T, c *client.Client) {
 		out, err := c.Offers(t.Context(), client.OfferQuery{GPU: "l4", Kind: "spot"})
 		must(t, err)
 		if len(out.Offers) > 0 {
+			time.Sleep(30 * time.Second) // until the machines of every provider were listed, too
 			for i := 1; i < len(out.Offers); i++ {
 				if out.Offers[i].Price < out.Offers[i-1].Price {
 					t.Errorf("offers are not cheapest first: %v", out.Offers)
@@ -207,9 +209,7 @@ func waitForOffers(t *testing.T, c *client.Client) {
 			}
 			return
 		}
-		if err := sleep(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sleep(t))
 	}
 	t.Fatal("no offers after a minute")
 }

@@ -40,6 +40,12 @@ func (a *app) backtest() *cobra.Command {
 			if o.Market == "" {
 				return usage("--market is missing: DIR/STEM of a recorded market")
 			}
+			if o.Length == 0 {
+				return usage("--length is missing: how long the job takes without interruption, for example 48h")
+			}
+			if (o.Deadline == 0) == (o.Fraction == 0) {
+				return usage("give either --deadline (60h) or --fraction (0.8, length ÷ deadline)")
+			}
 			if err := parseStarts(starts, &o); err != nil {
 				return err
 			}

@@ -287,7 +287,24 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return usage("%s has no flag %s; %s", cmd.CommandPath(), name, hint(name, names, cmd.CommandPath()+" --help lists them"))
 	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := bad.GetFlag()
+		return usage("--%s %q: expected %s; see %s --help", f.Name, bad.GetValue(), expected(f.Value.Type(), errors.Unwrap(bad)), cmd.CommandPath())
+	}
 	return usage("%w; see %s --help", err, cmd.CommandPath())
+}
+
+// expected says what a flag of a type takes.
+func expected(kind string, err error) string {
+	switch kind {
+	case "int", "int64", "uint64":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	}
+	return strings.TrimPrefix(err.Error(), "expected ")
 }
 
 // exactly and atMost check the number of arguments, and name what is missing.

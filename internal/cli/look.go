@@ -57,7 +57,7 @@ func state(s string) string {
 type table struct {
 	head     []string
 	right    []int
-	flexible []int // given up first to last
+	flexible []int // the widest gives up first
 	rows     [][]string
 }
 
@@ -79,11 +79,17 @@ func (t *table) String() string {
 	for _, w := range widths {
 		over += w + gap
 	}
-	for _, i := range t.flexible {
-		if cut := min(over, widths[i]-max(shortest, lipgloss.Width(t.head[i]))); cut > 0 {
-			widths[i] -= cut
-			over -= cut
+	for ; over > 0; over-- {
+		widest := -1
+		for _, i := range t.flexible {
+			if widths[i] > max(shortest, lipgloss.Width(t.head[i])) && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
 		}
+		if widest < 0 {
+			break // nothing more can be given up
+		}
+		widths[widest]--
 	}
 	var b strings.Builder
 	line := func(row []string, style *lipgloss.Style) {

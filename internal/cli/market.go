@@ -238,16 +238,13 @@ func (a *app) printGPU(facts *gpu.Table, list []gpu.Fact) error {
 		for _, at := range gpu.Attributes() {
 			v := facts.Value(f, at)
 			text := v.String()
-			if at.Unit != "" && text != "unknown" {
-				text += " " + at.Unit
+			if n, ok := v.Number.Get(); ok {
+				text = strings.TrimSpace(strconv.FormatFloat(n, 'g', 5, 64) + " " + at.Unit)
 			}
-			fmt.Fprintf(&b, "  %-22s %-14s %s\n", at.Name, text, styleDim.Render(wrap(at.Doc, 40)))
+			fmt.Fprintf(&b, "  %-19s %-21s %s\n", at.Name, text, wrap(at.Doc, 44))
 		}
 		if f.Conflicts != "" {
-			fmt.Fprintf(&b, "  %-22s %s\n", "sources disagree", wrap(f.Conflicts, 25))
-		}
-		if f.Sources != "" {
-			fmt.Fprintf(&b, "  %-22s %s\n", "sources", wrap(f.Sources, 25))
+			fmt.Fprintf(&b, "  %-19s %s\n", "sources disagree", wrap(f.Conflicts, 22))
 		}
 	}
 	return a.look.printf("%s", b.String())

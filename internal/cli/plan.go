@@ -65,6 +65,7 @@ func (a *app) validate() *cobra.Command {
 func (a *app) plan() *cobra.Command {
 	var flags specFlags
 	var file string
+	var tasks int
 	cmd := &cobra.Command{
 		Use:   "plan FILE | -- COMMAND...",
 		Short: "Say where a job would run, when, at what cost, and why not elsewhere",
@@ -81,7 +82,7 @@ func (a *app) plan() *cobra.Command {
 			var p api.Plan
 			var notes []string
 			if file != "" {
-				p, notes, err = a.planAlone(cmd.Context(), j, dir, file)
+				p, notes, err = a.planAlone(cmd.Context(), j, dir, file, tasks)
 			} else {
 				p, err = a.planAtBroker(cmd.Context(), j, dir)
 			}
@@ -102,6 +103,7 @@ func (a *app) plan() *cobra.Command {
 	}
 	flags.register(cmd)
 	cmd.Flags().StringVar(&file, "offers", "", "plan against this table of offers (.csv or .csv.gz) without a broker")
+	cmd.Flags().IntVar(&tasks, "tasks", 1, "with --offers: how many tasks to plan where tasks.glob is of an object store")
 	return cmd
 }
 
@@ -129,7 +131,7 @@ func assumed() providers.Capabilities {
 }
 
 // planAlone plans against a table of offers.
-func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string) (p api.Plan, notes []string, err error) {
+func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string, tasks int) (p api.Plan, notes []string, err error) {
 	offers, skipped, err := market.ReadFile(file)
 	if err != nil {
 		return p, nil, &exit{ExitUsage, err}
@@ -137,40 +139,50 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string) (p a
 	if len(skipped) > 0 {
 		notes = append(notes, fmt.Sprintf("%s: %s not used; the first is line %d: %s", file, plural(len(skipped), "row"), skipped[0].Line, skipped[0].Why))
 	}
-	accounts := map[string]scheduler.Provider{}
+	notes = append(notes, "assumed of every provider in the table: billed by the second, up in 2m, prices still hold")
+	if t := j.Tasks; t != nil && strings.Contains(t.Glob, "://") && !strings.HasPrefix(t.Glob, "file:") {
+		notes = append(notes, fmt.Sprintf("%s is not read without a broker: planned for %s, see --tasks", t.Glob, plural(tasks, "task")))
+		j.Tasks = &spec.Tasks{Parallelism: t.Parallelism, List: slices.Repeat([]string{"unknown"}, max(tasks, 1))}
+	}
 	now := a.Now().UTC()
-	oldest := now
+	accounts, oldest := map[string]scheduler.Provider{}, now
 	for _, o := range offers {
 		accounts[o.Provider] = scheduler.Provider{Capabilities: assumed()}
 		if o.Seen.Before(oldest) {
 			oldest = o.Seen
 		}
 	}
-	notes = append(notes, "assumed of every provider in the table: billed by the second, up in 2m, prices still hold")
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return p, nil, err
 	}
 	set := scheduler.Settings{Lease: 20 * time.Minute, Idle: 2 * time.Minute, Stale: now.Sub(oldest) + 365*24*time.Hour}
 	catalog := scheduler.NewCatalog(1, offers)
-	at := now
-	for {
+	draw := func(at time.Time) (scheduler.Explanation, *scheduler.Snapshot, error) {
 		snap, err := control.Alone(ctx, j, spec.Local{Dir: root}, catalog, accounts, set, at)
+		if errors.Is(err, control.ErrInvalid) {
+			return scheduler.Explanation{}, nil, usage("%s", strings.TrimPrefix(err.Error(), control.ErrInvalid.Error()+": "))
+		}
 		if err != nil {
-			return p, nil, &exit{ExitUsage, err}
+			return scheduler.Explanation{}, nil, err
 		}
 		if len(snap.Groups) == 0 {
-			return p, nil, usage("the job has no tasks")
+			return scheduler.Explanation{}, nil, usage("the job has no tasks")
 		}
 		e, _ := scheduler.Explain(snap, nil, snap.Groups[0].ID)
-		d := e.Decision
-		if d.Why.Code == "outside_window" && at.Equal(now) && d.Again.After(now) {
-			notes = append(notes, "its window is closed; this is the plan for when it opens, "+local(d.Again))
-			at = d.Again
-			continue
-		}
-		return api.PlanOf(e, scheduler.Plan(snap, nil).Launches), notes, nil
+		return e, snap, nil
 	}
+	e, snap, err := draw(now)
+	if err != nil {
+		return p, nil, err
+	}
+	if opens := e.Decision.Again; e.Decision.Why.Code == "outside_window" && opens.After(now) {
+		notes = append(notes, "its window is closed; this is the plan for when it opens, "+local(opens))
+		if e, snap, err = draw(opens); err != nil {
+			return p, nil, err
+		}
+	}
+	return api.PlanOf(e, scheduler.Plan(snap, nil).Launches), notes, nil
 }
 
 // verdict is the exit of a plan: nothing placed for want of an offer, or of money.
@@ -193,13 +205,28 @@ func (a *app) explain(name string, p api.Plan) error {
 	var b strings.Builder
 	line := func(what, value string) { fmt.Fprintf(&b, "  %-10s %s\n", what, wrap(value, 13)) }
 	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(p.Now))
-	if d.Placed == d.Waiting {
+	switch {
+	case d.Waiting == 1 && d.Placed == 1:
+		line("tasks", "the one task would be placed now")
+	case d.Placed == d.Waiting:
 		line("tasks", fmt.Sprintf("all %d would be placed now", d.Waiting))
-	} else {
+	default:
 		line("tasks", fmt.Sprintf("%d of %d would be placed now", d.Placed, d.Waiting))
 	}
 	if len(p.Launches) > 0 {
 		line("machines", launches(p.Launches))
+	}
+	if p.Chosen && len(p.Options) > 0 {
+		best := p.Options[0]
+		cost := "about " + part(best.Cost.Total)
+		if d.Waiting > 1 {
+			cost += fmt.Sprintf(" for each task, %s for %d", amount(best.Cost.Total*money.Amount(d.Waiting)), d.Waiting)
+		}
+		line("cost", cost)
+		if d.Placed == d.Waiting {
+			done := p.Now.Add(best.Delay + time.Duration(max(best.Rounds, 1))*best.Time)
+			line("done", local(done)+", "+a.look.age(done)+", if nothing is taken away; times are "+best.Rate)
+		}
 	}
 	line("why", d.Why.String())
 	if !d.Again.IsZero() {
@@ -213,15 +240,19 @@ func (a *app) explain(name string, p api.Plan) error {
 		for _, o := range p.Otherwise {
 			saves := ""
 			if o.Saves > 0 {
-				saves = ", " + amount(o.Saves) + " less"
+				saves = ", " + part(o.Saves) + " less"
 			}
-			fmt.Fprintf(&b, "  %9s  %s\n", amount(o.Option.Cost.Total), wrap(o.Why.String()+saves, 13))
+			fmt.Fprintf(&b, "  %9s  %s\n", part(o.Option.Cost.Total), wrap(o.Why.String()+saves, 13))
 		}
 	}
 	if p.Considered > 0 {
 		fmt.Fprintf(&b, "\n  %s considered, %d usable\n", plural(p.Considered, "offer"), p.Usable)
 		for _, r := range p.Reasons {
-			fmt.Fprintf(&b, "  %9d  %s\n", r.Offers, wrap(r.Sample.String(), 13))
+			example := r.Sample.String()
+			if r.Offers > 1 {
+				example = "for example, " + example
+			}
+			fmt.Fprintf(&b, "  %9d  %s\n", r.Offers, wrap(example, 13))
 		}
 	}
 	return a.look.printf("%s", b.String())
@@ -231,7 +262,7 @@ func launches(list []api.Launch) string {
 	type kind struct{ market, gpus string }
 	n := map[kind]int{}
 	for _, l := range list {
-		n[kind{l.Market.String(), gpus(l.Shape)}]++
+		n[kind{where(l.Market) + " " + string(l.Market.Kind), gpus(l.Shape)}]++
 	}
 	var out []string
 	for _, k := range slices.SortedFunc(maps.Keys(n), func(x, y kind) int { return cmp.Compare(x.market, y.market) }) {
@@ -242,19 +273,32 @@ func launches(list []api.Launch) string {
 
 // options shows ways to do the work with what one task costs, in parts.
 func (a *app) options(list []scheduler.Option, chosen bool) string {
-	t := table{head: []string{"", "PER TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", "PRICE/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{10, 9}}
+	t := table{head: []string{"", "PER TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", "PRICE/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{9, 10}}
 	for i, o := range list {
 		mark := ""
 		if i == 0 && chosen {
 			mark = "→"
 		}
-		where := o.Market.Provider + "/" + cmp.Or(o.Market.Zone, o.Market.Region) + " " + o.Market.Type
-		t.row(mark, amount(o.Cost.Total), amount(o.Cost.Boot), amount(o.Cost.Work), amount(o.Cost.Redo), amount(o.Cost.Rounding),
-			span(o.Time), rate(o.Price), string(o.Market.Kind), gpus(o.Shape), where)
+		t.row(mark, part(o.Cost.Total), part(o.Cost.Boot), part(o.Cost.Work), part(o.Cost.Redo), part(o.Cost.Rounding),
+			span(o.Time), part(money.Amount(o.Price)), string(o.Market.Kind), gpus(o.Shape), where(o.Market))
 	}
-	out := t.String()
-	if list[0].Rate != "" {
-		out += styleDim.Render(fmt.Sprintf("  times are %s", list[0].Rate)) + "\n"
+	return t.String()
+}
+
+// part shows a part of a cost, so that the parts of a table line up.
+func part(a money.Amount) string {
+	if a >= 100*money.Unit {
+		return padDecimals(a.Round(0).String(), 2)
 	}
-	return out
+	return padDecimals(a.Round(4).String(), 4)
+}
+
+// where names a market without its kind: provider, the narrowest place that is
+// known, and type.
+func where(m providers.Market) string {
+	place := m.Provider
+	if narrow := cmp.Or(m.Zone, m.Region); narrow != "" {
+		place += "/" + narrow
+	}
+	return place + " " + m.Type
 }
