@@ -21,7 +21,7 @@ func main() {
 }
 
 func wiring() cli.Wiring {
-	w := cli.Wiring{Version: version, Serve: serve, Demo: playDemo}
+	w := cli.Wiring{Version: version, Serve: serve, Demo: playDemo, Sweep: sweep}
 	for _, d := range all.Descriptors() {
 		w.ProviderTypes = append(w.ProviderTypes, d.Type)
 	}

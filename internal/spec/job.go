@@ -30,7 +30,7 @@ type Job struct {
 	Queue         string                `json:"queue,omitzero" doc:"queue of the broker's configuration, which brings a window, a priority and limits"`
 	Priority      *int                  `json:"priority,omitzero" min:"0" max:"100" doc:"higher goes first; default: the queue's, else 50"`
 	Scenario      string                `json:"scenario,omitzero" doc:"kind of work; sets what the GPU must have and by which figure GPUs are compared"`
-	Preset        string                `json:"preset,omitzero" doc:"program whose saves and progress are known"`
+	Preset        string                `json:"preset,omitzero" doc:"program whose saves and progress are known; may also stand under checkpoint"`
 	Window        *window.Window        `json:"window,omitzero" doc:"hours in which tasks may run; default: the queue's, else always"`
 	Deadline      *window.Deadline      `json:"deadline,omitzero" doc:"when all tasks should be done"`
 	AfterDeadline string                `json:"after_deadline,omitzero" enum:"continue,carry-over,stop" doc:"what happens to tasks that are late; default: continue. carry-over waits for the next window"`
@@ -140,6 +140,7 @@ func (Run) RefusedKeys() map[string]string {
 
 // Checkpoint says how the program saves its state.
 type Checkpoint struct {
+	Preset     string            `json:"preset,omitzero" doc:"program whose saves are known, the same as preset at the top"`
 	Dir        string            `json:"dir,omitzero" doc:"folder of saves below the working directory; default: the preset's, else $GPUBROKER_CHECKPOINT_DIR"`
 	Interval   quantity.Duration `json:"interval,omitzero" doc:"time between saves, as $GPUBROKER_CHECKPOINT_INTERVAL; default: computed from save time and market"`
 	StopSignal string            `json:"stop_signal,omitzero" enum:"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2" doc:"signal that makes the program save and end; default SIGTERM"`
@@ -150,7 +151,7 @@ type Checkpoint struct {
 
 // RefusedKeys explains keys that people know from elsewhere.
 func (Checkpoint) RefusedKeys() map[string]string {
-	return map[string]string{"preset": "preset stands at the top of the file", "marker": "write complete: {marker: NAME}"}
+	return map[string]string{"marker": "write complete: {marker: NAME}"}
 }
 
 // Outputs says where results go.

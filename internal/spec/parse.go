@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 
+	"gpubroker/internal/nearest"
 	"gpubroker/internal/yamlfile"
 )
 
@@ -62,6 +64,7 @@ func finish(d *yamlfile.Doc, sets []string) (*Job, error) {
 	var j Job
 	d.Decode(&j)
 	if d.Root != nil && d.Root.Kind == yamlfile.Map { // else it is no spec, and one error says so
+		j.hoistPreset(d.Errorf)
 		check(&j, d.Errorf, d.Faulty)
 	}
 	if err := d.Err(); err != nil {
@@ -69,6 +72,27 @@ func finish(d *yamlfile.Doc, sets []string) (*Job, error) {
 	}
 	j.normalise()
 	return &j, nil
+}
+
+// hoistPreset moves a preset that stands under checkpoint to the top: there is
+// one place from here on.
+func (j *Job) hoistPreset(report reporter) {
+	c := j.Checkpoint
+	if c == nil || c.Preset == "" {
+		return
+	}
+	switch _, known := Presets()[c.Preset]; {
+	case !known:
+		report("checkpoint.preset", cmp.Or(nearest.Hint(c.Preset, PresetNames()), "known: "+strings.Join(PresetNames(), ", ")), "there is no preset %q", c.Preset)
+	case j.Preset != "" && j.Preset != c.Preset:
+		report("checkpoint.preset", "name it in one place", "preset is %q at the top and %q here", j.Preset, c.Preset)
+	default:
+		j.Preset = c.Preset
+	}
+	c.Preset = ""
+	if *c == (Checkpoint{}) {
+		j.Checkpoint = nil
+	}
 }
 
 // normalise makes two ways to write nothing the same.
