@@ -345,3 +345,20 @@ func TestWakeMissesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestACommittedPlanIsDone: once its plan is committed, the same world at the
+// same moment asks for no further machine: what is under way is counted.
+func TestACommittedPlanIsDone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := genWorld(t)
+		r := scheduler.Plan(w.Snap(), nil)
+		next := w.Commit(&r)
+		again := scheduler.Plan(next.Snap(), nil)
+		if err := schedtest.Check(next.Snap(), &again); err != nil {
+			t.Fatalf("the plan after it: %v", err)
+		}
+		if len(again.Launches) > 0 {
+			t.Fatalf("first\n%sand then\n%s", schedtest.Render(w.Snap(), &r), schedtest.Render(next.Snap(), &again))
+		}
+	})
+}
