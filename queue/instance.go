@@ -55,8 +55,10 @@ type Instance struct {
 	// Lease is until when money is reserved; End is what the provider has
 	// confirmed as its own end (SelfEnd rolling and fixed).
 	Lease time.Time `json:"lease"`
-	End   time.Time `json:"end,omitzero"`
-	Boot  time.Time `json:"boot"` // the agent must have called in by then
+	// Overdue is when its cost beyond the lease was last booked: nothing ended it.
+	Overdue time.Time `json:"overdue,omitzero"`
+	End     time.Time `json:"end,omitzero"`
+	Boot    time.Time `json:"boot"` // the agent must have called in by then
 
 	// Unknown is when a launch was found to have an unknown outcome: the provider's
 	// list, read past its lag, decides.

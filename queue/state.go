@@ -71,13 +71,15 @@ type Move struct {
 var (
 	TaskMoves = []Move{
 		{"", "running", "first placement (a task has no row before it)"},
-		{"", "cancelled", "the job was cancelled before the task's first placement"},
+		{"", "cancelled", "the job was cancelled before the task's first placement (it is only counted)"},
+		{"", "failed", "the deadline passed before its first placement and the job says stop (it is only counted)"},
 		{"queued", "running", "placed"},
 		{"queued", "held", "held by a person, or no use in trying on"},
 		{"queued", "cancelled", "cancelled"},
 		{"queued", "failed", "its deadline passed and the job says stop"},
 		{"held", "queued", "released"},
 		{"held", "cancelled", "cancelled"},
+		{"held", "failed", "its deadline passed and the job says stop"},
 		{"running", "queued", "its attempt ended without a result"},
 		{"running", "held", "its attempt ended and no other is wanted"},
 		{"running", "succeeded", "the current attempt committed its result"},

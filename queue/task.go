@@ -62,6 +62,8 @@ type Attempt struct {
 	Stop    *Stop  `json:"stop,omitzero"`   // asked to stop
 	LogSize int64  `json:"log_size,omitzero"`
 	Publish string `json:"publish,omitzero"` // digest of the output being published, set by the fenced transaction
+	// Sealed means that its agent saw its end: nothing of it runs any more.
+	Sealed bool `json:"sealed,omitzero"`
 
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started,omitzero"` // the command began

@@ -20,8 +20,17 @@ type Lease struct {
 	Market   string
 	From     time.Time  // when it was asked for: no provider bills earlier
 	Until    time.Time  // the lease's end plus the time that the provider takes to stop billing
+	Last     time.Time  // likewise of an end that the provider keeps for good; zero when it keeps none
 	Bound    money.Rate // no price above this is paid while we keep it
 	Billing  money.Billing
+}
+
+// until is up to when a budget reserves: a strict one up to the provider's own end.
+func (l Lease) until(b Budget) time.Time {
+	if b.Guard == Strict && l.Last.After(l.Until) {
+		return l.Last
+	}
+	return l.Until
 }
 
 // Change is what has to be committed, together.
@@ -48,7 +57,7 @@ func Extend(budgets []Budget, l Lease, book Book) (Change, error) {
 		if !b.Matches(l.Payer) {
 			continue
 		}
-		err := eachPeriod(b, l.From, l.Until, func(k Key, from, to, end time.Time) error {
+		err := eachPeriod(b, l.From, l.until(b), func(k Key, from, to, end time.Time) error {
 			whole, err := portion([]Stretch{{l.From, l.Bound}}, l.From, from, to, l.Billing)
 			if err != nil {
 				return err
@@ -101,6 +110,16 @@ type Stretch struct {
 // Accrue moves what the machine has cost until now from reservation to cost, at
 // the prices known. It never takes more than is reserved.
 func Accrue(budgets []Budget, l Lease, start, now time.Time, prices []Stretch, book Book) (Change, error) {
+	return accrue(budgets, l, start, now, prices, book, false)
+}
+
+// Overrun is Accrue for a machine that lives beyond what is reserved for it: what
+// it has cost beyond is booked as an overrun, above any cap.
+func Overrun(budgets []Budget, l Lease, start, now time.Time, prices []Stretch, book Book) (Change, error) {
+	return accrue(budgets, l, start, now, prices, book, true)
+}
+
+func accrue(budgets []Budget, l Lease, start, now time.Time, prices []Stretch, book Book, beyond bool) (Change, error) {
 	var c Change
 	for _, b := range budgets {
 		if !b.Matches(l.Payer) {
@@ -112,14 +131,23 @@ func Accrue(budgets []Budget, l Lease, start, now time.Time, prices []Stretch, b
 				return err
 			}
 			hold := holdOf(book, l.Instance, k)
-			more := min(cost, hold.Reserved+hold.Accrued) - hold.Accrued
-			if more <= 0 {
+			rate := prices[len(prices)-1].Price
+			account := accountOf(book, k, end)
+			over := cost - hold.Reserved - hold.Accrued
+			if more := min(cost, hold.Reserved+hold.Accrued) - hold.Accrued; more > 0 {
+				hold.Reserved, hold.Accrued = hold.Reserved-more, hold.Accrued+more
+				account.Reserved, account.Cost = account.Reserved-more, account.Cost+more
+				c.Entries = append(c.Entries, l.entry(k, Accrued, more, from, to, rate))
+			} else if over <= 0 || !beyond {
 				return nil
 			}
-			account := accountOf(book, k, end)
-			hold.Reserved, hold.Accrued = hold.Reserved-more, hold.Accrued+more
-			account.Reserved, account.Cost = account.Reserved-more, account.Cost+more
-			c.add(account, hold, l.entry(k, Accrued, more, from, to, prices[len(prices)-1].Price))
+			if beyond && over > 0 {
+				hold.Accrued += over
+				account.Cost, account.Overrun = account.Cost+over, account.Overrun+over
+				c.Entries = append(c.Entries, l.entry(k, Overspent, over, from, to, rate))
+			}
+			c.Accounts = append(c.Accounts, account)
+			c.Holds = append(c.Holds, hold)
 			return nil
 		})
 		if err != nil {

@@ -120,10 +120,14 @@ func (b *Broker) stopAttempt(tx *state.Tx, id string, stop queue.Stop) error {
 // save commits a checkpoint of the task's current attempt: the row is the
 // commit. It reports whether the save counts.
 func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest string, bytes, sent int64, busy time.Duration, progress *float64, region string) bool {
-	t := tx.EditTask(a.TaskID)
-	if t == nil || t.Attempt != a.ID || t.State != queue.TaskRunning || number <= t.Committed {
+	t := tx.Task(a.TaskID)
+	if t == nil || t.Attempt != a.ID || t.State != queue.TaskRunning || number <= t.Saves {
 		return false
 	}
+	if a = tx.EditAttempt(a.ID); a == nil || a.State == queue.AttemptEnded {
+		return false
+	}
+	t = tx.EditTask(a.TaskID)
 	base := 0.0
 	if c := tx.Checkpoint(a.TaskID, a.Resume); c != nil && a.Resume > 0 {
 		base = c.Seconds
@@ -138,11 +142,8 @@ func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest strin
 	tx.AddCheckpoint(c)
 	t.Committed, t.Saves = number, max(t.Saves, number)
 	t.Seconds, t.Region = c.Seconds, region
-	if c.Progress > t.Progress {
-		t.Progress = c.Progress
-	}
-	a = tx.EditAttempt(a.ID)
-	a.Kept = busy
+	t.Progress = max(t.Progress, c.Progress)
+	a.Kept, a.Busy = busy, max(a.Busy, busy)
 	if j := tx.Job(a.Job); j != nil {
 		tx.EmitTask("checkpoint.committed", j, a, reason.New("checkpoint", "number", number, "bytes", bytes, "sent", sent))
 	}
@@ -163,7 +164,7 @@ func (b *Broker) broken(tx *state.Tx, a *queue.Attempt, number int64, what strin
 	}
 	t.Committed, t.Progress, t.Seconds = 0, 0, 0
 	for o := range tx.CheckpointsOf(a.TaskID) {
-		if o.Broken.IsZero() && o.Number > t.Committed {
+		if o.Broken.IsZero() && !o.Swept && o.Number > t.Committed {
 			t.Committed, t.Progress, t.Seconds = o.Number, o.Progress, o.Seconds
 		}
 	}

@@ -129,8 +129,10 @@ type Broker struct {
 	progress    map[string]Progress
 	decisions   map[string]scheduler.Decision // by job, of the last pass
 	passed      time.Time
-	complained  map[string]time.Time
+	complained  map[string]time.Time // failures that were logged, by their text
+	pressed     map[string]time.Time // when a provider was last asked for the end of a machine
 	acts        sync.WaitGroup
+	retrying    sync.Mutex
 }
 
 // Targets opens the store that a job's outputs go to, by URL.
@@ -158,7 +160,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(),
 		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
 		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
-		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{},
+		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{},
 	}
 	for _, a := range accounts {
 		b.accounts[a.Name()] = a
@@ -166,6 +168,10 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 	b.inputs = &inputs{store: st.Store()}
 	return b
 }
+
+// now is the broker's time, which never goes back. Only the timers of silence
+// run by the monotonic clock alone: a clock that is set makes nobody silent.
+func (b *Broker) now() time.Time { return b.state.Now() }
 
 // State returns the broker's tables.
 func (b *Broker) State() *state.State { return b.state }

@@ -110,7 +110,7 @@ func (b *Broker) addMachine(ctx context.Context, c *Costs, p *ProjectCost, i *qu
 	p.Machines++
 	end := i.Ended
 	if end.IsZero() {
-		end = time.Now()
+		end = b.now()
 	}
 	paid := i.Billing.Paid(end.Sub(i.Launched))
 	if i.Kind == "spot" {

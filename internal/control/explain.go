@@ -34,7 +34,7 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
 	}
-	b.drawJob(p, j, nil)
+	b.drawJob(nil, p, j, nil)
 	return &p.Snapshot, nil
 }
 
@@ -44,13 +44,13 @@ func (b *Broker) ExplainPlan(ctx context.Context, s *spec.Job, source spec.Sourc
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
-	now := time.Now().UTC()
+	now := b.now()
 	j, err := b.pretend(ctx, s, source, now)
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
 	p := b.snapshot(b.state.View(), now)
-	b.drawJob(p, j, nil)
+	b.drawJob(b.state.View(), p, j, nil)
 	e, ok := scheduler.Explain(&p.Snapshot, nil, d.Group)
 	if !ok {
 		return e, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
@@ -61,7 +61,7 @@ func (b *Broker) ExplainPlan(ctx context.Context, s *spec.Job, source spec.Sourc
 // Explain explains, as of now, the decision on those of a job's waiting tasks that
 // are the most alike. ok is false when none wait.
 func (b *Broker) Explain(job string) (e scheduler.Explanation, ok bool) {
-	p := b.snapshot(b.state.View(), time.Now().UTC())
+	p := b.snapshot(b.state.View(), b.now())
 	group, most := "", 0
 	for i := range p.Groups {
 		if g := &p.Groups[i]; g.Job == job && g.Waiting > most {

@@ -18,6 +18,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/control"
+	"gpubroker/internal/control/invariant"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
@@ -25,6 +26,7 @@ import (
 	"gpubroker/internal/spec"
 	"gpubroker/internal/state"
 	"gpubroker/internal/store"
+	"gpubroker/providers"
 	"gpubroker/providers/managed"
 	"gpubroker/providers/simcloud"
 	"gpubroker/queue"
@@ -45,6 +47,14 @@ type site struct {
 	// point is asked before and after every write to the store and every call of
 	// the cloud; true kills the broker there.
 	point func(what string) bool
+
+	check *invariant.Checker
+	lag   time.Duration // how long a machine may be unknown to us
+	batch *queue.Batch  // being committed
+	looks int
+	deaf  func(instance string) bool // agents that do not hear the broker, nor it them
+	hung  func(instance string) bool // guests in which nothing runs on
+	fail  func() error               // what the store's next commit fails with
 
 	mu     sync.Mutex
 	broker *control.Broker // nil while it is down
@@ -128,7 +138,65 @@ func newSite(t testing.TB, cfg cloud.Config) *site {
 		AgentDigests: map[string]string{"amd64": "00"},
 		Plan:         scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: time.Hour},
 	}
+	s.check, s.lag = invariant.New(nil), 5*time.Second+cfg.ListLag.D()
 	return s
+}
+
+// lookEvery is how often the promises are compared with the world.
+const lookEvery = 5 * time.Second
+
+// watched is the store as the broker has it: every batch is shown to the checker
+// once it is committed.
+type watched struct {
+	*store.Store
+	site *site
+}
+
+func (w watched) Commit(ctx context.Context, b *queue.Batch) error {
+	w.site.batch = b
+	return w.Store.Commit(ctx, b)
+}
+
+// breach fails the test over a broken promise.
+func (s *site) breach(err error) {
+	if err != nil {
+		s.t.Errorf("at %s: %v", time.Now().UTC().Format(time.TimeOnly), err)
+	}
+}
+
+// look compares what is written with the world, and now and then the broker's
+// memory with its store.
+func (s *site) look(ctx context.Context, tables *state.State) {
+	s.looks++
+	s.mu.Lock()
+	bills := map[string]money.Amount{}
+	for _, l := range s.world.Invoice().Lines {
+		bills[l.Request] += l.Amount
+	}
+	truth := s.world.Truth()
+	err := s.check.World(time.Now(), s.lag, func(yield func(invariant.Machine) bool) {
+		for _, m := range truth {
+			if !yield(invariant.Machine{ID: m.ID, Request: m.Request, Live: m.State != providers.Terminated, Launched: m.Launched, Cost: bills[m.Request]}) {
+				return
+			}
+		}
+	})
+	s.mu.Unlock()
+	s.breach(err)
+	if s.looks%60 != 0 {
+		return
+	}
+	before := tables.View()
+	stored, err := state.Open(ctx, tables.Store())
+	if err != nil {
+		if ctx.Err() == nil {
+			s.breach(err)
+		}
+		return
+	}
+	if tables.View().Revision == before.Revision && tables.Health() == nil {
+		s.breach(invariant.Tables(before, stored.View()))
+	}
 }
 
 // Open serves outputs and inputs from the site's own folder.
@@ -145,6 +213,16 @@ func (s *site) start() {
 		if op != "commit" {
 			return nil
 		}
+		if done {
+			s.mu.Lock()
+			err := s.check.Commit(s.batch)
+			s.mu.Unlock()
+			s.breach(err)
+		} else if s.fail != nil {
+			if err := s.fail(); err != nil {
+				return err
+			}
+		}
 		return s.at(l, fmt.Sprintf("%s done=%t", op, done))
 	}})
 	if err != nil {
@@ -154,7 +232,7 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	tables, err := state.Open(ctx, st)
+	tables, err := state.Open(ctx, watched{st, s})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -174,6 +252,11 @@ func (s *site) start() {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = tables.Run(ctx) })
 	wg.Go(func() { _ = b.Run(ctx) })
+	wg.Go(func() {
+		for pause(ctx, lookEvery) {
+			s.look(ctx, tables)
+		}
+	})
 	s.mu.Lock()
 	s.broker, s.st, s.dead = b, st, l
 	s.mu.Unlock()
@@ -198,6 +281,10 @@ func (s *site) rise(ctx context.Context) {
 			return
 		case <-s.dead.crashed:
 			s.stop()
+			if !pause(ctx, 500*time.Millisecond) {
+				s.start()
+				return
+			}
 			s.start()
 		}
 	}
@@ -207,6 +294,9 @@ func (s *site) rise(ctx context.Context) {
 func (s *site) close() {
 	if s.stop != nil {
 		s.stop()
+	}
+	if s.looks == 0 {
+		s.t.Error("the promises were never looked at")
 	}
 	s.world.Close()
 	if err := s.folders.Close(); err != nil {
@@ -350,13 +440,16 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		a.cred, a.end = res.Credential, sent.Add(res.Lease.For.Std())
 	}
 	for pause(ctx, a.beat()) {
+		if a.site.hung != nil && a.site.hung(a.instance) {
+			continue
+		}
 		if time.Now().After(a.end) {
 			a.guest.PowerOff()
 			return
 		}
 		a.step(ctx)
 		b := a.site.up()
-		if b == nil {
+		if b == nil || a.site.deaf != nil && a.site.deaf(a.instance) {
 			continue
 		}
 		sent := time.Now()
@@ -556,6 +649,23 @@ func (s *site) ledger() money.Amount {
 		for _, e := range page {
 			entries = append(entries, *e)
 			after = e.Seq
+		}
+	}
+}
+
+// squared makes sure that the books are closed: what is booked is the invoice.
+func (s *site) squared() {
+	s.t.Helper()
+	s.mu.Lock()
+	err := s.check.Settled(s.world.Invoice().Total)
+	s.mu.Unlock()
+	s.breach(err)
+	if got, want := s.ledger(), s.world.Invoice().Total; got != want || want == 0 {
+		s.t.Errorf("the ledger sums to %v, the cloud's invoice to %v", got, want)
+	}
+	for _, m := range s.world.Truth() {
+		if m.State != providers.Terminated {
+			s.t.Errorf("machine %s is %s", m.ID, m.State)
 		}
 	}
 }

@@ -42,6 +42,9 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 	if err := queue.SetInstance(i, queue.InstanceGone); err != nil {
 		return err
 	}
+	if why.IsZero() {
+		why = reason.New("gone_outside", "cause", "not said by the provider")
+	}
 	i.Gone, i.Ended = why, ended
 	if ended.IsZero() {
 		i.Ended = tx.Now
@@ -102,6 +105,25 @@ func (b *Broker) drain(tx *state.Tx, id string, why reason.Reason, outcome queue
 		}
 	}
 	b.event(tx, "instance.draining", i, why)
+	if i.State == queue.InstanceDraining && len(tx.AttemptsOn(id)) == 0 {
+		return b.end(tx, id, why, outcome) // nothing is left to save on it
+	}
+	return nil
+}
+
+// hurry brings forward the moment by which a draining machine is empty.
+func (b *Broker) hurry(tx *state.Tx, id string, why reason.Reason, outcome queue.Outcome, by time.Time) error {
+	i := tx.Instance(id)
+	if i == nil || i.State != queue.InstanceDraining || !i.DrainBy.IsZero() && !by.Before(i.DrainBy) {
+		return nil
+	}
+	i = tx.EditInstance(id)
+	i.DrainBy = by
+	for _, a := range tx.AttemptsOn(id) {
+		if err := b.stopAttempt(tx, a.ID, queue.Stop{Why: why, Outcome: outcome, By: by, Checkpoint: true}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -144,14 +166,7 @@ type txBook struct{ tx *state.Tx }
 
 func (k txBook) Account(key budget.Key) *budget.Account { return k.tx.Account(key) }
 
-func (k txBook) Hold(instance string, key budget.Key) *budget.Hold {
-	for h := range k.tx.HoldsOf(instance) {
-		if h.Key == key {
-			return h
-		}
-	}
-	return nil
-}
+func (k txBook) Hold(instance string, key budget.Key) *budget.Hold { return k.tx.Hold(instance, key) }
 
 func put(tx *state.Tx, c budget.Change) {
 	for _, a := range c.Accounts {
@@ -166,14 +181,20 @@ func put(tx *state.Tx, c budget.Change) {
 }
 
 func (b *Broker) leaseOf(i *queue.Instance, until time.Time) budget.Lease {
-	stop := time.Duration(0)
-	if a := b.accounts[i.Provider]; a != nil {
-		stop = a.Capabilities().StopTime
-	}
-	return budget.Lease{
+	stop := b.stopTime(i)
+	l := budget.Lease{
 		Instance: i.ID, Payer: b.payer(i), Market: marketOf(i).String(),
 		From: i.Requested, Until: until.Add(stop), Bound: i.Bound, Billing: i.Billing,
 	}
+	if a := b.accounts[i.Provider]; a != nil && providers.SelfEnd(i.SelfEnd) == providers.EndFixed {
+		// Its provider's end is for good: until then it may live if all else fails.
+		end := i.End
+		if end.IsZero() {
+			end = maxTime(until, i.Requested.Add(a.Capabilities().LongestLife))
+		}
+		l.Last = end.Add(stop)
+	}
+	return l
 }
 
 // reserve raises a machine's holds so that it may live until the given moment.

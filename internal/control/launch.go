@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -149,21 +150,37 @@ func (b *Broker) accepted(tx *state.Tx, i *queue.Instance, got providers.Instanc
 		return err
 	}
 	b.event(tx, "instance.booting", i, reason.New("accepted", "cloud_id", i.CloudID))
+	if len(tx.AttemptsOn(i.ID)) == 0 {
+		return b.end(tx, i.ID, reason.New("job_done"), queue.Lost) // cancelled while it was asked for
+	}
 	return nil
 }
 
 // observe reads a provider's list, first, and then the records, so that a slow
 // list cannot make a fresh machine look lost.
 func (b *Broker) observe(ctx context.Context, a *Account) error {
-	asked := time.Now()
+	asked := b.now()
 	list, err := a.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", a.Name(), err)
 	}
 	view := b.state.View()
 	found := map[string]*providers.Instance{}
+	var twins []*providers.Instance
 	for k := range list {
-		found[list[k].Tags.Request] = &list[k]
+		m := &list[k]
+		other := found[m.Tags.Request]
+		if other == nil {
+			found[m.Tags.Request] = m
+			continue
+		}
+		// One request made two machines: ours is the one whose id we know, else the
+		// one that lives.
+		i := view.Instance(m.Tags.Request)
+		if i != nil && i.CloudID == m.Ref.ID || other.Ref.ID == "" || !other.Live() && (i == nil || i.CloudID != other.Ref.ID) {
+			found[m.Tags.Request], m = m, other
+		}
+		twins = append(twins, m)
 	}
 	for i := range view.Instances.All() {
 		if i.Provider != a.Name() || !lives(i) || i.State == queue.InstanceRequested {
@@ -173,9 +190,16 @@ func (b *Broker) observe(ctx context.Context, a *Account) error {
 			return err
 		}
 	}
+	for _, m := range twins {
+		if m.Live() && !a.Capabilities().Shared {
+			if err := b.twin(ctx, a, m); err != nil {
+				return err
+			}
+		}
+	}
 	for id, m := range found {
 		if view.Instance(id) == nil && m.Live() && !a.Capabilities().Shared {
-			if err := b.orphan(ctx, a, m); err != nil {
+			if err := b.orphan(ctx, a, m, asked); err != nil {
 				return err
 			}
 		}
@@ -197,7 +221,7 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 	}
 	changed := i.CloudID == "" && m.Ref.ID != "" || i.Launched.IsZero() || !i.Missing.IsZero() ||
 		m.End.After(i.End) || m.State == providers.Terminated || i.State == queue.InstanceLaunching && !i.Unknown.IsZero() ||
-		m.Price > i.Bound && i.Bound > 0
+		overBound(i, m)
 	if !changed {
 		return nil
 	}
@@ -220,11 +244,17 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 		if err := b.accepted(tx, i, *m); err != nil {
 			return err
 		}
-		if m.Price > i.Bound && i.Bound > 0 {
+		if overBound(i, m) {
 			return b.drain(tx, i.ID, reason.New("price_over_bound", "bound", i.Bound, "price", m.Price), queue.Moved, time.Time{})
 		}
 		return nil
 	})
+}
+
+// overBound reports whether a machine that works has become dearer than its
+// reservations assume.
+func overBound(i *queue.Instance, m *providers.Instance) bool {
+	return m.Price > i.Bound && i.Bound > 0 && (i.State == queue.InstanceBooting || i.State == queue.InstanceReady)
 }
 
 // causeOf tells why a machine that the provider ended is gone.
@@ -288,7 +318,7 @@ func (b *Broker) missing(ctx context.Context, a *Account, i *queue.Instance, ask
 // orphan ends a machine of ours that has no record. A machine of another
 // generation, or any while the store is a copy, is only reported: its record may
 // be in another store.
-func (b *Broker) orphan(ctx context.Context, a *Account, m *providers.Instance) error {
+func (b *Broker) orphan(ctx context.Context, a *Account, m *providers.Instance, asked time.Time) error {
 	old, err := b.state.Store().Instance(ctx, m.Tags.Request)
 	known := err == nil
 	if b.meta.Copied || !known && m.Tags.Generation != b.meta.Generation {
@@ -296,13 +326,25 @@ func (b *Broker) orphan(ctx context.Context, a *Account, m *providers.Instance) 
 			m.Ref.ID, a.Name(), perHour(m.Price)))
 		return nil
 	}
-	if known && old.Settled.IsZero() {
+	switch {
+	case err != nil && !errors.Is(err, queue.ErrNotFound):
+		return fmt.Errorf("looking for the record of %s: %w", m.Ref.ID, err)
+	case known && old.Settled.IsZero():
 		return nil // in the tables by now
+	case known && asked.Before(old.Ended.Add(a.Capabilities().ListLag+a.Capabilities().StopTime)):
+		return nil // the list lags: it shows what is gone
 	}
-	b.log.Warn("ending a machine without a record", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
-	if err := a.Terminate(ctx, m.Ref); err != nil && providers.CodeOf(err) != providers.NotFound {
+	err = a.Terminate(ctx, m.Ref)
+	if providers.CodeOf(err) == providers.NotFound {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("ending the orphan %s: %w", m.Ref.ID, err)
 	}
+	if b.asked("orphan/" + m.Ref.ID) {
+		return nil
+	}
+	b.log.Warn("ending a machine without a record", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
 	return b.state.Do(ctx, func(tx *state.Tx) error {
 		tx.Emit(queue.Event{Kind: "instance.orphan", Instance: m.Tags.Request, Project: m.Tags.Project, Reason: reason.New("orphan", "provider", a.Name())})
 		return nil
@@ -331,12 +373,12 @@ func (b *Broker) terminate(ctx context.Context) (time.Duration, error) {
 }
 
 func (b *Broker) terminateOne(ctx context.Context, a *Account, i *queue.Instance) error {
-	if b.asked(i.ID) {
+	if b.asked("terminate/" + i.ID) {
 		return nil
 	}
 	err := a.Terminate(ctx, ref(i))
 	if providers.CodeOf(err) == providers.NotFound {
-		if i.CloudID == "" && time.Since(i.Requested) < a.Capabilities().ListLag {
+		if born := maxTime(i.Requested, i.Unknown); i.CloudID == "" && b.now().Sub(born) < a.Capabilities().ListLag {
 			return nil // it may only not be listed yet
 		}
 		return b.state.Do(ctx, func(tx *state.Tx) error {
@@ -367,14 +409,28 @@ func (b *Broker) terminateOne(ctx context.Context, a *Account, i *queue.Instance
 	return err
 }
 
+// twin ends a machine that a request made beside the one that has its record.
+func (b *Broker) twin(ctx context.Context, a *Account, m *providers.Instance) error {
+	if b.meta.Copied || m.Tags.Generation != b.meta.Generation || b.asked("twin/"+m.Ref.ID) {
+		return nil
+	}
+	if err := a.Terminate(ctx, m.Ref); err != nil && providers.CodeOf(err) != providers.NotFound {
+		return fmt.Errorf("ending %s, the second machine of request %s: %w", m.Ref.ID, m.Tags.Request, err)
+	}
+	b.log.Error("one request made two machines; the second is ended", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		tx.Emit(queue.Event{Kind: "instance.orphan", Instance: m.Tags.Request, Project: m.Tags.Project, Reason: reason.New("orphan", "provider", a.Name(), "machine", m.Ref.ID)})
+		return nil
+	})
+}
+
 // asked limits how often a provider is asked for the end of one machine.
-func (b *Broker) asked(id string) bool {
+func (b *Broker) asked(key string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := "terminate/" + id
-	if last, ok := b.complained[key]; ok && time.Since(last) < b.set.Every.Terminate {
+	if last, ok := b.pressed[key]; ok && time.Since(last) < b.set.Every.Terminate {
 		return true
 	}
-	b.complained[key] = time.Now()
+	b.pressed[key] = time.Now()
 	return false
 }

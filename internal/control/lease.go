@@ -18,26 +18,19 @@ import (
 const lastSave = 90 * time.Second
 
 // lease extends the leases of machines that are needed, at half of their length,
-// moves what has been used from reserved to cost, and ends the machines whose
-// time is up.
+// moves what has been used from reserved to cost, ends the machines whose time is
+// up, and books what machines cost that outlive their time.
 func (b *Broker) lease(ctx context.Context) (time.Duration, error) {
 	if b.meta.Copied || b.state.Health() != nil {
 		return 0, nil
 	}
 	var errs []error
-	now := time.Now()
+	now := b.now()
 	for i := range b.state.View().Instances.All() {
-		if !lives(i) || i.State == queue.InstanceRequested {
+		if !lives(i) || i.State == queue.InstanceRequested || b.turnOf(i, now) == stay {
 			continue
 		}
-		length := b.leaseLength(i.Project)
-		left := i.Lease.Sub(now)
-		overdue := i.State == queue.InstanceBooting && now.After(i.Boot)
-		drained := i.State == queue.InstanceDraining && !i.DrainBy.IsZero() && now.After(i.DrainBy.Add(30*time.Second))
-		if left > length/2 && !overdue && !drained {
-			continue
-		}
-		if err := b.state.Do(ctx, func(tx *state.Tx) error { return b.leaseOne(tx, i.ID, length) }); err != nil {
+		if err := b.state.Do(ctx, func(tx *state.Tx) error { return b.leaseOne(tx, i.ID) }); err != nil {
 			errs = append(errs, fmt.Errorf("lease of %s: %w", i.ID, err))
 		}
 	}
@@ -51,38 +44,128 @@ func (b *Broker) leaseLength(project string) time.Duration {
 	return b.set.Plan.Lease
 }
 
-func (b *Broker) leaseOne(tx *state.Tx, id string, length time.Duration) error {
-	i := tx.EditInstance(id)
+// turn is what a machine's lease asks for.
+type turn int
+
+const (
+	stay    turn = iota
+	extend       // half of its lease is over and it is needed
+	late         // it did not call in
+	drained      // its time came and the provider let it live
+	over         // its lease has ended
+	beyond       // it still costs money after its lease and stop time
+)
+
+// overrunStep is how often what a machine costs beyond its lease is booked.
+const overrunStep = time.Minute
+
+func (b *Broker) turnOf(i *queue.Instance, now time.Time) turn {
+	left := i.Lease.Sub(now)
+	working := i.State == queue.InstanceBooting || i.State == queue.InstanceReady || i.State == queue.InstanceDraining
+	switch {
+	case i.State == queue.InstanceBooting && now.After(i.Boot):
+		return late
+	case i.State == queue.InstanceDraining && !i.DrainBy.IsZero() && now.After(i.DrainBy.Add(30*time.Second)):
+		return drained
+	case !i.Launched.IsZero() && left < -b.stopTime(i) && now.Sub(maxTime(i.Overdue, i.Lease)) >= overrunStep:
+		return beyond
+	case i.State == queue.InstanceTerminating:
+		return stay
+	case left <= 0:
+		return over
+	case working && left <= b.leaseLength(i.Project)/2 && !b.unheard(i):
+		return extend
+	}
+	return stay
+}
+
+// unheard reports whether a machine's agent is given up: nothing more is paid
+// for it in advance.
+func (b *Broker) unheard(i *queue.Instance) bool {
+	if i.State == queue.InstanceBooting {
+		return false
+	}
+	now := time.Now()
+	return now.Sub(b.lastSeen(i.ID, now)) > b.set.Every.Lost
+}
+
+func (b *Broker) stopTime(i *queue.Instance) time.Duration {
+	if a := b.accounts[i.Provider]; a != nil {
+		return a.Capabilities().StopTime
+	}
+	return 0
+}
+
+func (b *Broker) leaseOne(tx *state.Tx, id string) error {
+	i := tx.Instance(id)
 	if i == nil || !lives(i) {
 		return nil
 	}
+	switch b.turnOf(i, tx.Now) {
+	case stay:
+	case late:
+		why := reason.New("boot_deadline", "limit", i.Boot.Sub(i.Requested).Round(time.Second))
+		b.coolLost(tx, i, why)
+		return b.end(tx, id, why, queue.Lost)
+	case drained:
+		return b.end(tx, id, i.Gone, queue.Preempted)
+	case beyond:
+		return b.overrun(tx, id)
+	case over:
+		why := i.Gone
+		if why.IsZero() {
+			why = reason.New("lease_ended", "why", "nothing more could be reserved for it")
+		}
+		return b.end(tx, id, why, queue.Stopped)
+	case extend:
+		return b.extend(tx, id)
+	}
+	return nil
+}
+
+// extend reserves for another length. Where there is no room the machine lives
+// on what it has, and is drained shortly before that is used up.
+func (b *Broker) extend(tx *state.Tx, id string) error {
+	i := tx.Instance(id)
+	until := tx.Now.Add(b.leaseLength(i.Project))
+	c, err := budget.Extend(b.budgetsFor(tx, i), b.leaseOf(i, until), txBook{tx})
+	room, short := errors.AsType[*budget.RoomError](err)
 	left := i.Lease.Sub(tx.Now)
 	switch {
-	case i.State == queue.InstanceBooting && tx.Now.After(i.Boot):
-		b.coolLost(tx, i, reason.New("boot_deadline", "limit", i.Boot.Sub(i.Requested)))
-		return b.end(tx, id, reason.New("boot_deadline", "limit", i.Boot.Sub(i.Requested).Round(time.Second)), queue.Lost)
-	case i.State == queue.InstanceDraining && !i.DrainBy.IsZero() && tx.Now.After(i.DrainBy.Add(30*time.Second)):
-		// Its time came and the provider let it live: it is not needed.
-		return b.end(tx, id, i.Gone, queue.Preempted)
-	case i.State == queue.InstanceTerminating, left > length/2:
-		return nil
-	}
-	if err := b.accrue(tx, i); err != nil {
+	case err != nil && !short:
 		return err
-	}
-	err := b.reserve(tx, i, maxTime(i.Lease, tx.Now.Add(length)))
-	room, short := errors.AsType[*budget.RoomError](err)
-	switch {
-	case err == nil:
+	case short && (left >= lastSave || i.State == queue.InstanceDraining):
 		return nil
-	case !short:
-		return err
-	case left <= 0:
-		return b.end(tx, id, i.Gone, queue.Stopped)
-	case left < lastSave:
+	case short:
 		why := reason.New("lease_ended", "why", fmt.Sprintf("budget %s has %s free and needs %s", room.Key, room.Free.Round(2), room.Need.Round(2)))
 		b.event(tx, "budget.short", i, why)
 		return b.drain(tx, id, why, queue.Stopped, i.Lease)
+	}
+	i = tx.EditInstance(id)
+	put(tx, c)
+	i.Lease = until
+	return b.accrue(tx, i)
+}
+
+// overrun books what a machine costs that lives on after its lease and its stop
+// time: nothing at its provider ends it, and the provider does not end it for us.
+func (b *Broker) overrun(tx *state.Tx, id string) error {
+	i := tx.EditInstance(id)
+	first := i.Overdue.IsZero()
+	i.Overdue = tx.Now
+	start := maxTime(i.Launched, i.Requested)
+	c, err := budget.Overrun(b.budgetsFor(tx, i), b.leaseOf(i, i.Lease), start, tx.Now, []budget.Stretch{{From: start, Price: i.Price}}, txBook{tx})
+	if err != nil {
+		return err
+	}
+	put(tx, c)
+	if first || tx.Now.Sub(i.Lease)/overrunStep%10 == 0 {
+		why := reason.New("overrun", "since", tx.Now.Sub(i.Lease).Round(time.Second), "price", perHour(i.Price), "code", i.DeleteErr)
+		b.event(tx, "instance.overrun", i, why)
+		b.log.Error("a machine lives beyond its lease and costs money", "instance", i.ID, "cloud_id", i.CloudID, "provider", i.Provider, "price", perHour(i.Price), "since", i.Lease)
+	}
+	if i.State != queue.InstanceTerminating {
+		return b.end(tx, id, reason.New("lease_ended", "why", "it outlived its lease"), queue.Stopped)
 	}
 	return nil
 }
@@ -167,7 +250,7 @@ func (b *Broker) silence(ctx context.Context) (time.Duration, error) {
 		b.hearAnew()
 		return 0, nil
 	}
-	now := time.Now()
+	now := time.Now() // with its monotonic reading
 	var silent, ready int
 	var lost, look []*queue.Instance
 	for i := range b.state.View().Instances.All() {
@@ -219,13 +302,13 @@ func (b *Broker) silence(ctx context.Context) (time.Duration, error) {
 func (b *Broker) look(ctx context.Context, a *Account, i *queue.Instance) error {
 	m, err := a.Describe(ctx, ref(i))
 	if providers.CodeOf(err) == providers.NotFound {
-		return b.missing(ctx, a, i, time.Now())
+		return b.missing(ctx, a, i, b.now())
 	}
 	if err != nil {
 		return err
 	}
 	if m.State == providers.Terminated {
-		return b.compare(ctx, a, i, &m, time.Now())
+		return b.compare(ctx, a, i, &m, b.now())
 	}
 	return nil
 }
@@ -288,7 +371,8 @@ func (b *Broker) notice(ctx context.Context, id string, kind providers.NoticeKin
 		return nil // the agent saves by itself
 	}
 	i := b.state.View().Instance(id)
-	if i == nil || i.State != queue.InstanceReady && i.State != queue.InstanceBooting {
+	if i == nil || i.State != queue.InstanceReady && i.State != queue.InstanceBooting &&
+		(i.State != queue.InstanceDraining || !i.DrainBy.IsZero() && !at.Before(i.DrainBy)) {
 		return nil
 	}
 	return b.state.Do(ctx, func(tx *state.Tx) error {
@@ -300,6 +384,9 @@ func (b *Broker) notice(ctx context.Context, id string, kind providers.NoticeKin
 			at = tx.Now.Add(30 * time.Second)
 		}
 		why := reason.New("preempted_notice", "notice", at.Sub(tx.Now).Round(time.Second))
+		if i.State == queue.InstanceDraining {
+			return b.hurry(tx, id, why, queue.Preempted, at)
+		}
 		b.coolLost(tx, i, why)
 		return b.drain(tx, id, why, queue.Preempted, at)
 	})

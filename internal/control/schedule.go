@@ -23,7 +23,10 @@ func (b *Broker) schedule(ctx context.Context) (time.Duration, error) {
 			return time.Second, err
 		}
 	}
-	now := time.Now().UTC()
+	if err := b.deadlines(ctx); err != nil {
+		return time.Second, err
+	}
+	now := b.now()
 	p := b.snapshot(b.state.View(), now)
 	r := scheduler.Plan(&p.Snapshot, &b.memo)
 	b.remark(p, &r, now)
@@ -33,7 +36,60 @@ func (b *Broker) schedule(ctx context.Context) (time.Duration, error) {
 	if r.Wake.IsZero() {
 		return 0, nil
 	}
-	return max(time.Until(r.Wake), 10*time.Millisecond), nil
+	return max(r.Wake.Sub(b.now()), 10*time.Millisecond), nil
+}
+
+// deadlines fails what still waits of jobs that end at a deadline which is over.
+func (b *Broker) deadlines(ctx context.Context) error {
+	now := b.now()
+	var due []string
+	for j := range b.state.View().Jobs.All() {
+		if pastDeadline(j, now) && j.Waiting()+j.Counts.Held > 0 {
+			if s, err := b.specs.of(j); err == nil && s.stopsAtDeadline {
+				due = append(due, j.ID)
+			}
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	return b.state.Do(ctx, func(tx *state.Tx) error {
+		for _, id := range due {
+			j := tx.Job(id)
+			if j == nil || !pastDeadline(j, tx.Now) {
+				continue
+			}
+			why := reason.New("deadline_passed", "deadline", j.Deadline.UTC().Format(time.RFC3339))
+			tx.Emit(queue.Event{Kind: "job.late", Project: j.Project, Job: j.ID, Reason: why})
+			if err := b.endWaiting(tx, tx.EditJob(id), queue.TaskFailed, why); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func pastDeadline(j *queue.Job, now time.Time) bool {
+	return !j.Deadline.IsZero() && !j.Deadline.After(now)
+}
+
+// endWaiting ends what waits of a job, as failed or cancelled: what never began
+// is only counted.
+func (b *Broker) endWaiting(tx *state.Tx, j *queue.Job, to queue.TaskState, why reason.Reason) error {
+	*j.Counts.Of(to) += j.Count - j.Next
+	j.Next = j.Count
+	for t := range tx.TasksOf(j.ID) {
+		if t.State != queue.TaskQueued && t.State != queue.TaskHeld {
+			continue
+		}
+		e := tx.EditTask(t.TaskID)
+		if err := queue.SetTask(j, e, to); err != nil {
+			return err
+		}
+		e.Reason, e.Ended = why, tx.Now
+	}
+	b.maybeDone(tx, j)
+	return nil
 }
 
 // remark keeps what was decided, for people.
@@ -119,7 +175,18 @@ func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, taken map
 		return err
 	}
 	b.event(tx, "instance.requested", i, reason.New("planned", "market", marketOf(i), "price", i.Price, "bound", i.Bound))
-	return b.place(tx, p, l.Group, i.ID, l.Tasks, taken)
+	if err := b.place(tx, p, l.Group, i.ID, l.Tasks, taken); err != nil {
+		return err
+	}
+	for _, m := range l.More {
+		if j := tx.Job(p.jobs[m.Group]); j == nil || j.Project != i.Project || i.Payer != "" && i.Payer != j.ID {
+			continue
+		}
+		if err := b.place(tx, p, m.Group, i.ID, m.Tasks, taken); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waiting is how many of a group's tasks are still to be placed.
@@ -151,6 +218,9 @@ func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count in
 			taken[group]++
 			if t == nil || t.State != queue.TaskQueued {
 				continue // it moved on meanwhile
+			}
+			if s, err := b.specs.of(j); err != nil || s.Exclusive && mayRun(tx.Attempt(t.Attempt), tx.Instance) != "" {
+				continue
 			}
 		case !hasRows && j.Next < j.Count:
 			t = tx.AddTask(&queue.Task{TaskID: queue.TaskID{Job: j.ID, Index: j.Next}})

@@ -64,7 +64,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 		}
 	}
 	for j := range view.Jobs.All() {
-		b.drawJob(p, j, tasks[j.ID])
+		b.drawJob(view, p, j, tasks[j.ID])
 	}
 	for a := range view.Attempts.All() {
 		b.drawRunning(view, p, a)
@@ -108,7 +108,7 @@ func machineOf(i *queue.Instance, used int) scheduler.Machine {
 			GPU: i.GPU, GPUName: i.GPUName, GPUs: i.GPUs, GPUMemory: i.GPUMemory,
 			VCPU: i.VCPU, Memory: i.Memory, Disk: i.Disk, Arch: i.Arch,
 		},
-		Slots: i.Slots, Used: used, SlotKey: i.SlotKey, Price: i.Price, Born: i.Launched,
+		Slots: i.Slots, Used: used, SlotKey: i.SlotKey, Price: i.Price, Bound: i.Bound, Born: i.Launched,
 		Idle: i.Idle, Lease: i.Lease, Billing: i.Billing, Ready: i.State == queue.InstanceReady,
 	}
 	switch i.State {
@@ -121,7 +121,7 @@ func machineOf(i *queue.Instance, used int) scheduler.Machine {
 
 // drawJob makes a job's groups: its fresh tasks, and those with a row by where
 // their checkpoint lies and how much work is left, in eighths of octaves.
-func (b *Broker) drawJob(p *picture, j *queue.Job, rows []*queue.Task) {
+func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*queue.Task) {
 	spec, err := b.specs.of(j)
 	if err != nil {
 		b.complain("snapshot", err)
@@ -145,6 +145,19 @@ func (b *Broker) drawJob(p *picture, j *queue.Job, rows []*queue.Task) {
 	}
 	groups := map[string]int{}
 	for _, t := range rows {
+		if spec.Exclusive {
+			if machine := mayRun(view.Attempt(t.Attempt), view.Instance); machine != "" {
+				id := j.ID + "/exclusive/" + machine
+				at, ok := groups[id]
+				if !ok {
+					add(id, 1, j.Accepted, time.Time{}).Held = reason.New("exclusive", "instance", machine)
+					at = len(p.Groups) - 1
+					groups[id] = at
+				}
+				p.Groups[at].Waiting++
+				continue
+			}
+		}
 		octave := int(math.Round(-8 * math.Log2(max(1-t.Progress, 1.0/1024))))
 		id := fmt.Sprintf("%s/%s/%d", j.ID, t.Region, octave)
 		if t.NotBefore.After(p.Now) {
@@ -159,6 +172,19 @@ func (b *Broker) drawJob(p *picture, j *queue.Job, rows []*queue.Task) {
 		p.Groups[at].Waiting++
 		p.members[id] = append(p.members[id], t.TaskID)
 	}
+}
+
+// mayRun returns the machine on which something of an ended attempt may still
+// run: its agent has not seen its end, and its provider has not said that the
+// machine is gone.
+func mayRun(a *queue.Attempt, instance func(string) *queue.Instance) string {
+	if a == nil || a.Sealed {
+		return ""
+	}
+	if i := instance(a.Instance); i != nil && lives(i) {
+		return i.ID
+	}
+	return ""
 }
 
 // group fills in what all tasks of a job share.
@@ -178,6 +204,9 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 		g.OnDemand = "never"
 	case "deadline":
 		g.OnDemand = "last-resort"
+	}
+	if spec.stopsAtDeadline {
+		g.StopAt = j.Deadline
 	}
 	g.Payer = budget.Payer{Team: g.Team, Project: g.Project}
 	if spec.Budget != nil {

@@ -80,7 +80,7 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 			return j, err
 		}
 	}
-	now := time.Now().UTC()
+	now := b.now()
 	j := &queue.Job{
 		ID: state.NewID("j", now), Name: s.Spec.Name, Project: s.Spec.Project, Queue: s.Spec.Queue, User: s.User,
 		Key: s.Key, Digest: s.digest(), Spec: s.Spec.Canonical(), Accepted: now,
@@ -246,26 +246,16 @@ func (b *Broker) Cancel(ctx context.Context, id, by string) (*queue.Job, error) 
 		}
 		j.CancelledBy = by
 		why := reason.New("cancelled", "by", by)
-		fresh := j.Count - j.Next
-		j.Next, j.Counts.Cancelled = j.Count, j.Counts.Cancelled+fresh
 		for t := range tx.TasksOf(id) {
-			switch t.State {
-			case queue.TaskQueued, queue.TaskHeld:
-				e := tx.EditTask(t.TaskID)
-				if err := queue.SetTask(j, e, queue.TaskCancelled); err != nil {
-					return err
-				}
-				e.Reason, e.Ended = why, tx.Now
-			case queue.TaskRunning:
-				if err := b.stopAttempt(tx, t.Attempt, queue.Stop{Why: why, Outcome: queue.CancelledOut}); err != nil {
-					return err
-				}
-			case queue.TaskSucceeded, queue.TaskFailed, queue.TaskCancelled:
+			if t.State != queue.TaskRunning {
+				continue
+			}
+			if err := b.stopAttempt(tx, t.Attempt, queue.Stop{Why: why, Outcome: queue.CancelledOut}); err != nil {
+				return err
 			}
 		}
 		tx.Emit(queue.Event{Kind: "job.cancelled", Project: j.Project, Job: j.ID, Reason: why})
-		b.maybeDone(tx, j)
-		return nil
+		return b.endWaiting(tx, j, queue.TaskCancelled, why)
 	})
 	if err != nil {
 		return nil, err
@@ -325,6 +315,10 @@ func (b *Broker) editJob(ctx context.Context, id string, fn func(*state.Tx, *que
 // Retry queues a job's tasks in one of the given end states again, with a clean
 // count of failures, and returns how many.
 func (b *Broker) Retry(ctx context.Context, id string, states ...queue.TaskState) (int, error) {
+	// Rows that ended are not in the tables, and so no commit guards what is read
+	// of them here: nobody else may bring them back meanwhile.
+	b.retrying.Lock()
+	defer b.retrying.Unlock()
 	if _, err := b.state.Store().Job(ctx, id); err != nil {
 		return 0, err
 	}
@@ -357,6 +351,21 @@ func (b *Broker) requeue(ctx context.Context, id string, tasks []*queue.Task) (i
 	if err != nil {
 		return 0, err
 	}
+	saves := map[queue.TaskID][]*queue.Checkpoint{}
+	lasts := map[queue.TaskID]*queue.Attempt{}
+	for _, t := range tasks {
+		if t.Saves > 0 {
+			if saves[t.TaskID], err = b.state.Store().Checkpoints(ctx, t.TaskID); err != nil {
+				return 0, err
+			}
+		}
+		if t.Attempt == "" || b.state.View().Attempt(t.Attempt) != nil {
+			continue
+		}
+		if lasts[t.TaskID], err = b.state.Store().Attempt(ctx, t.Attempt); err != nil {
+			return 0, err
+		}
+	}
 	n := 0
 	err = b.state.Do(ctx, func(tx *state.Tx) error {
 		n = 0
@@ -365,16 +374,45 @@ func (b *Broker) requeue(ctx context.Context, id string, tasks []*queue.Task) (i
 			j = tx.ReviveJob(stored)
 		}
 		j.CancelledBy, j.Ended = "", time.Time{}
+		if pastDeadline(j, tx.Now) {
+			j.Deadline = time.Time{} // it is over: whoever tries again wants the result all the same
+		}
 		for _, old := range tasks {
 			t := tx.Revive(old)
 			if err := queue.SetTask(j, t, queue.TaskQueued); err != nil {
 				return err
 			}
 			t.Failures, t.Setups, t.ExitCode, t.Ended, t.Reason = 0, 0, nil, time.Time{}, reason.Reason{}
+			b.revive(tx, j, t, lasts[t.TaskID], saves[t.TaskID])
 			n++
 		}
 		tx.Emit(queue.Event{Kind: "job.retried", Project: j.Project, Job: j.ID, Reason: reason.New("retried", "tasks", n)})
 		return nil
 	})
 	return n, err
+}
+
+// revive brings back what a task had when it ended: its last attempt, and the
+// saves that have not been swept meanwhile.
+func (b *Broker) revive(tx *state.Tx, j *queue.Job, t *queue.Task, last *queue.Attempt, saves []*queue.Checkpoint) {
+	if last != nil {
+		tx.ReviveAttempt(last)
+	}
+	lost := t.Committed
+	t.Committed, t.Progress, t.Seconds = 0, 0, 0
+	for _, k := range saves {
+		if k.Swept {
+			continue
+		}
+		tx.ReviveCheckpoint(k)
+		if k.Broken.IsZero() && k.Number > t.Committed {
+			t.Committed, t.Progress, t.Seconds = k.Number, k.Progress, k.Seconds
+		}
+	}
+	if t.Committed < lost {
+		tx.Emit(queue.Event{
+			Kind: "checkpoint.broken", Project: j.Project, Job: j.ID, Index: new(t.Index),
+			Reason: reason.New("checkpoint_broken", "number", lost, "what", "it was removed some time after the task had ended"),
+		})
+	}
 }

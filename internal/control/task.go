@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -52,7 +53,7 @@ func (b *Broker) desiredAttempt(view *state.Tables, i *queue.Instance, a *queue.
 	if a.Stop != nil {
 		d.Stop = &agentapi.Stop{Why: a.Stop.Why, Grace: agentapi.Of(stopGrace), Save: a.Stop.Checkpoint}
 		if !a.Stop.By.IsZero() {
-			in := max(time.Until(a.Stop.By), time.Second)
+			in := max(a.Stop.By.Sub(b.now()), time.Second)
 			d.Stop.In = agentapi.Of(in)
 			d.Stop.Grace = min(d.Stop.Grace, agentapi.Of(in))
 		}
@@ -175,7 +176,7 @@ func (b *Broker) sign(ctx context.Context, view *state.Tables, d *agentapi.Desir
 		return nil
 	}
 	i := view.Instance(a.Instance)
-	valid := max(time.Until(i.Lease), 0) + signedFor
+	valid := max(i.Lease.Sub(b.now()), 0) + signedFor
 	scope := checkpoint.Scope{Task: a.TaskID, Attempt: a.ID, Next: d.Next, Checkpoints: map[int64]string{}}
 	digests := map[int64]string{}
 	for c := range view.Checkpoints.Prefix(state.TaskKey(a.TaskID) + "/") {
@@ -254,8 +255,9 @@ func (b *Broker) verified(ctx context.Context, a *queue.Attempt, saves []agentap
 		return nil
 	}
 	var out []agentapi.Save
+	saves = slices.SortedFunc(slices.Values(saves), func(x, y agentapi.Save) int { return cmp.Compare(x.Number, y.Number) })
 	for _, s := range saves {
-		if s.Number <= t.Committed {
+		if s.Number <= t.Saves {
 			continue
 		}
 		key, err := checkpoint.ManifestKey(a.TaskID, a.ID, s.Number)

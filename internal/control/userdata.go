@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"gpubroker/providers"
 	"gpubroker/queue"
@@ -13,7 +12,7 @@ import (
 // line arms the machine's own end before anything is downloaded: from then on the
 // machine ends by itself, whatever happens to the agent or to us.
 func (b *Broker) userData(i *queue.Instance, caps providers.Capabilities, token string) string {
-	seconds := int(time.Until(i.Lease).Seconds())
+	seconds := int(i.Lease.Sub(b.now()).Seconds())
 	var s strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
 	line("#!/bin/sh")

@@ -91,13 +91,13 @@ func (b *Broker) Plan(ctx context.Context, s *spec.Job, source spec.Source) (sch
 	if err := b.checkSpec(s); err != nil {
 		return scheduler.Decision{}, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	now := time.Now().UTC()
+	now := b.now()
 	j, err := b.pretend(ctx, s, source, now)
 	if err != nil {
 		return scheduler.Decision{}, nil, err
 	}
 	p := b.snapshot(b.state.View(), now)
-	b.drawJob(p, j, nil)
+	b.drawJob(b.state.View(), p, j, nil)
 	r := scheduler.Plan(&p.Snapshot, nil)
 	for _, d := range r.Decisions {
 		if d.Job == j.ID {

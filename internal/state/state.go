@@ -15,9 +15,12 @@ import (
 // [State.Run] while it is used.
 type State struct {
 	store queue.Store
+	clock *Clock
 	epoch atomic.Int64
 
 	requests chan *request
+	closed   chan struct{} // Run has ended
+	closing  sync.Once
 	view     atomic.Pointer[Tables]
 
 	// Only Run's goroutine touches these.
@@ -49,12 +52,22 @@ var ErrClosed = errors.New("state: the broker is stopping")
 
 // Open reads the store.
 func Open(ctx context.Context, store queue.Store) (*State, error) {
-	s := &State{store: store, requests: make(chan *request, Backlog), watchers: map[string]chan struct{}{}}
+	newest, err := newestMoment(ctx, store)
+	if err != nil {
+		return nil, fmt.Errorf("state: reading the store: %w", err)
+	}
+	s := &State{
+		store: store, clock: NewClock(newest, time.Now), requests: make(chan *request, Backlog), closed: make(chan struct{}),
+		watchers: map[string]chan struct{}{},
+	}
 	if err := s.reload(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
+
+// Now returns the broker's time, see [Clock].
+func (s *State) Now() time.Time { return s.clock.Now() }
 
 // SetEpoch sets the leader's epoch that every later batch carries.
 func (s *State) SetEpoch(epoch int64) { s.epoch.Store(epoch) }
@@ -76,8 +89,9 @@ func (s *State) reload(ctx context.Context) error {
 	return nil
 }
 
-// Run commits what Do asks for until ctx ends.
+// Run commits what Do asks for until ctx ends. It runs once.
 func (s *State) Run(ctx context.Context) error {
+	defer s.closing.Do(func() { close(s.closed) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,7 +147,7 @@ func (s *State) commit(ctx context.Context, group []*request) {
 			return
 		}
 	}
-	now := time.Now().UTC()
+	now := s.Now()
 	all, seq := newStage(), s.seq
 	for _, r := range group {
 		tx := &Tx{Now: now, base: s.tables, group: all, own: newStage(), seq: &seq}
@@ -163,12 +177,21 @@ func (s *State) Do(ctx context.Context, fn func(*Tx) error) error {
 	r := &request{fn: fn, done: make(chan struct{})}
 	select {
 	case s.requests <- r:
+	case <-s.closed:
+		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	select {
 	case <-r.done:
 		return r.err
+	case <-s.closed:
+		select {
+		case <-r.done:
+			return r.err
+		default:
+			return ErrClosed
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -152,15 +152,20 @@ func (t *Tables) apply(b *queue.Batch) {
 	for _, r := range b.Attempts {
 		t.applyAttempt(r)
 	}
-	for _, r := range b.Checkpoints {
-		set(&t.Checkpoints, CheckpointKey(r.TaskID, r.Number), r, !r.Swept)
-	}
 	for _, r := range b.Tasks {
 		key := TaskKey(r.TaskID)
+		if old := t.Tasks.Get(key); old != nil && old.Attempt != r.Attempt {
+			if a := t.Attempts.Get(old.Attempt); a != nil && a.State == queue.AttemptEnded {
+				t.Attempts.m.Delete(a.ID)
+			}
+		}
 		set(&t.Tasks, key, r, !r.State.Terminal())
 		if r.State.Terminal() {
 			t.forgetTask(key, r)
 		}
+	}
+	for _, r := range b.Checkpoints {
+		set(&t.Checkpoints, CheckpointKey(r.TaskID, r.Number), r, !r.Swept && t.Task(r.TaskID) != nil)
 	}
 	for _, r := range b.Attempts {
 		if r.State == queue.AttemptEnded && t.current(r) == nil {
@@ -207,8 +212,12 @@ func (t *Tables) forgetTask(key string, r *queue.Task) {
 	if a := t.Attempts.Get(r.Attempt); a != nil && a.State == queue.AttemptEnded {
 		t.Attempts.m.Delete(a.ID)
 	}
+	var drop []string // a table is not changed while it is walked
 	for c := range t.Checkpoints.Prefix(key + "/") {
-		t.Checkpoints.m.Delete(CheckpointKey(c.TaskID, c.Number))
+		drop = append(drop, CheckpointKey(c.TaskID, c.Number))
+	}
+	for _, k := range drop {
+		t.Checkpoints.m.Delete(k)
 	}
 }
 

@@ -162,6 +162,11 @@ func (tx *Tx) Account(k budget.Key) *budget.Account {
 	return get(k.String(), tx.own.accounts, tx.group.accounts, &tx.base.Accounts)
 }
 
+// Hold reads what a machine has reserved in one period of a budget.
+func (tx *Tx) Hold(instance string, k budget.Key) *budget.Hold {
+	return get(HoldKey(instance, k), tx.own.holds, tx.group.holds, &tx.base.Holds)
+}
+
 // Cooldown reads a cool-down.
 func (tx *Tx) Cooldown(key string) *queue.Cooldown {
 	return get(key, tx.own.cooldowns, tx.group.cooldowns, &tx.base.Cooldowns)
@@ -308,6 +313,22 @@ func (tx *Tx) Revive(t *queue.Task) *queue.Task {
 	c := *t
 	c.Version++
 	tx.own.tasks[TaskKey(t.TaskID)] = &c
+	return &c
+}
+
+// ReviveAttempt stages the last attempt of a revived task, read from the store.
+func (tx *Tx) ReviveAttempt(a *queue.Attempt) *queue.Attempt {
+	c := *a
+	c.Version++
+	tx.own.attempts[a.ID] = &c
+	return &c
+}
+
+// ReviveCheckpoint stages a checkpoint of a task that ended, read from the store.
+func (tx *Tx) ReviveCheckpoint(k *queue.Checkpoint) *queue.Checkpoint {
+	c := *k
+	c.Version++
+	tx.own.checkpoints[CheckpointKey(k.TaskID, k.Number)] = &c
 	return &c
 }
 
