@@ -158,7 +158,7 @@ func (s *Snapshot) price(l *load, c *Catalog, f fitted, o *Offer) candidate {
 	out.rounds = l.rounds(out.deep, int(f.slots))
 	out.tasks = max(1, min(out.rounds*int(f.slots), l.waiting))
 	out.late = l.deadline.After(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)
-	view := out.view(s)
+	view := out.view()
 	e := policy.Expect(&view, l.atRisk, policy.History{})
 	out.hold, out.per = e.Time, e.Cost
 	return out
@@ -174,7 +174,7 @@ func (c *candidate) work() time.Duration {
 }
 
 // view shows a candidate to the policy: one task's share of the machine.
-func (c *candidate) view(s *Snapshot) policy.Candidate {
+func (c *candidate) view() policy.Candidate {
 	kind := policy.OnDemand
 	if c.offer.Market.Kind == providers.Spot {
 		kind = policy.Spot

@@ -49,9 +49,10 @@ type pass struct {
 	projectMachines map[string]int
 	coming          map[providers.Market]int // machines under way
 	launching       int
-	queueTasks      map[string]int // running, and placed by this pass
-	jobTasks        map[string]int // running
-	jobPlaced       map[string]int // by this pass
+	queueTasks      map[string]int     // running, and placed by this pass
+	jobTasks        map[string]int     // running
+	jobPlaced       map[string]int     // by this pass
+	views           []policy.Candidate // room for decide
 	out             Result
 }
 
@@ -59,7 +60,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	m.renew(s)
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
-		pools: map[poolKey]*pool{}, buckets: map[bucketKey]*bucket{},
+		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
 		projectMachines: map[string]int{}, coming: map[providers.Market]int{},
 		queueTasks: map[string]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
@@ -283,6 +284,9 @@ func nothingFits(ch *choice) reason.Reason {
 }
 
 func chosenFirst(list []Option, chosen Option) []Option {
+	if len(list) > 0 && list[0].Market == chosen.Market {
+		return list
+	}
 	out := []Option{chosen}
 	for _, o := range list {
 		if o.Market != chosen.Market && len(out) < best {
@@ -300,9 +304,11 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 		AtRisk: l.atRisk, Margin: p.Settings.Margin, Look: look,
 		Patience: g.Patience, WaitingSince: g.Since, Current: current,
 	}
+	p.views = p.views[:0]
 	for i := range candidates {
-		v.Candidates = append(v.Candidates, candidates[i].view(p.Snapshot))
+		p.views = append(p.views, candidates[i].view())
 	}
+	v.Candidates = p.views
 	// The reference rate is the best candidate's, and the work is what its slots
 	// run one after another; of work in hand it is what is left of it there.
 	switch {

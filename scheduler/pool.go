@@ -32,7 +32,7 @@ type cut struct {
 // price, in the order in which they are filled.
 type bucket struct {
 	market   providers.Market // without its type
-	shape    providers.Shape
+	shape    *providers.Shape
 	machines []*host
 	next     int // those before have no free slot
 	slots    int
@@ -94,12 +94,12 @@ func (p *pass) index(machines []Machine) {
 }
 
 // put adds a machine to the bucket where it belongs.
-func (p *pass) put(pk poolKey, key string, m providers.Market, shape *providers.Shape, r *host) *bucket {
+func (p *pass) put(pk poolKey, key string, m providers.Market, shape *providers.Shape, r *host) {
 	m.Type = ""
 	at := bucketKey{pk, key, m, *shape}
 	b := p.buckets[at]
 	if b == nil {
-		b = &bucket{market: m, shape: *shape}
+		b = &bucket{market: m, shape: shape}
 		p.buckets[at] = b
 		pl := p.pools[pk]
 		if pl == nil {
@@ -116,7 +116,6 @@ func (p *pass) put(pk poolKey, key string, m providers.Market, shape *providers.
 	b.machines = append(b.machines, r)
 	b.slots += r.slots
 	b.used += r.used
-	return b
 }
 
 func (pl *pool) cut(key string) *cut {
@@ -155,7 +154,7 @@ func (p *pass) suit(c *class, b *bucket) fitted {
 		return fitted{}
 	}
 	v := c.fits.ask.of(p.Facts, b.shape.GPU)
-	slots, code := n.slots(&b.shape, v)
+	slots, code := n.slots(b.shape, v)
 	if code != "" {
 		return fitted{}
 	}
@@ -187,8 +186,10 @@ func (p *pass) reuse(g *Group, c *class, l *load, want int) int {
 			if placed == want {
 				return placed
 			}
-			f := p.suits(c, b)
-			if b.used >= b.slots || f.slots == 0 || p.tooLate(c, l, f) {
+			if b.used >= b.slots {
+				continue
+			}
+			if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, f) {
 				continue
 			}
 			placed += p.fill(g, c, b, want-placed)

@@ -58,9 +58,15 @@ func TestRowsThatCannotBeUsedAreSkippedWithTheirLine(t *testing.T) {
 		t.Fatalf("offers: %v", offers)
 	}
 	want := []market.Skipped{
-		{2, `price_ondemand_usd_h is "0", no price`}, {3, `price_ondemand_usd_h is "-1", no price`}, {4, "no price"},
-		{5, `gpu_count is "NaN", no number`}, {6, `gpu_count is "many", no number`}, {7, "the number of GPUs is not known"},
-		{8, `catalog_date is "yesterday", no date`}, {9, "no provider"}, {10, "a price of GPUs without their machine"},
+		{2, `price_ondemand_usd_h is "0", no price`},
+		{3, `price_ondemand_usd_h is "-1", no price`},
+		{4, "no price"},
+		{5, `gpu_count is "NaN", no number`},
+		{6, `gpu_count is "many", no number`},
+		{7, "the number of GPUs is not known"},
+		{8, `catalog_date is "yesterday", no date`},
+		{9, "no provider"},
+		{10, "a price of GPUs without their machine"},
 		{12, "a/r/z/ok/on-demand stands in line 11 already"},
 	}
 	if d := cmp.Diff(want, skipped); d != "" {

@@ -2,6 +2,7 @@ package schedtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,14 +15,8 @@ import (
 func (w *World) Commit(r *scheduler.Result) *World {
 	next := *w
 	next.Groups, next.Machines, next.Snapshot.Running = slices.Clone(w.Groups), slices.Clone(w.Machines), slices.Clone(w.Snapshot.Running)
-	next.Providers = map[string]scheduler.Provider{}
-	for name, p := range w.Providers {
-		next.Providers[name] = p
-	}
-	rows := Book{Accounts: map[string]budget.Account{}, Holds: map[string]budget.Hold{}}
-	for k, a := range w.Rows.Accounts {
-		rows.Accounts[k] = a
-	}
+	next.Providers = maps.Clone(w.Providers)
+	rows := Book{Accounts: maps.Clone(w.Rows.Accounts), Holds: maps.Clone(w.Rows.Holds)}
 	next.Rows, next.Book = rows, rows
 	machines := map[string]int{}
 	for i := range next.Machines {

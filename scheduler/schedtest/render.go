@@ -47,11 +47,12 @@ func Render(s *scheduler.Snapshot, r *scheduler.Result) string {
 }
 
 func launch(s *scheduler.Snapshot, l *scheduler.Launch) string {
-	text := fmt.Sprintf("%s at %s, bound %s: %d of %s on %d slots", l.Market, l.Price, l.Bound, l.Tasks, l.Group, l.Slots)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at %s, bound %s: %d of %s on %d slots", l.Market, l.Price, l.Bound, l.Tasks, l.Group, l.Slots)
 	for _, m := range l.More {
-		text += fmt.Sprintf(" + %d of %s", m.Tasks, m.Group)
+		fmt.Fprintf(&b, " + %d of %s", m.Tasks, m.Group)
 	}
-	return text + ", lease until " + clock(s, l.Lease)
+	return b.String() + ", lease until " + clock(s, l.Lease)
 }
 
 // Reasons is a decision's counts, one a line.
