@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -152,7 +153,7 @@ func TestFaultsOfASpec(t *testing.T) {
 		s := newSite(t, false)
 		c := s.client(s.token(api.Submit))
 		_, err := c.Submit(t.Context(), api.SubmitRequest{Spec: json.RawMessage(`{"name": "x", "resources": {"gpu": ["l44"]}, "run": {"comand": ["x"]}}`)})
-		e, ok := err.(*client.Error)
+		e, ok := errors.AsType[*client.Error](err)
 		if !ok || e.Status != http.StatusUnprocessableEntity || len(e.Faults) < 2 {
 			t.Fatalf("got %v", err)
 		}

@@ -201,9 +201,9 @@ func (s *Server) attempt(ctx context.Context, in *logsInput) (*queue.Attempt, er
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	for i := len(rows) - 1; i >= 0; i-- {
-		if in.Attempt == 0 || rows[i].Number == in.Attempt {
-			return rows[i], nil
+	for _, a := range slices.Backward(rows) {
+		if in.Attempt == 0 || a.Number == in.Attempt {
+			return a, nil
 		}
 	}
 	if len(rows) > 0 {

@@ -15,6 +15,8 @@ import (
 // uploadTime is the longest that a body may take to arrive.
 const uploadTime = 30 * time.Minute
 
+// WorkdirPath names a work folder in a path. It is exported because huma reads
+// only exported fields.
 type WorkdirPath struct {
 	Digest string `path:"digest" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the archive, in hex"`
 }

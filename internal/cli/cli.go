@@ -307,7 +307,7 @@ func expected(kind string, err error) string {
 	return strings.TrimPrefix(err.Error(), "expected ")
 }
 
-// exactly and atMost check the number of arguments, and name what is missing.
+// exactly and atMostOne check the number of arguments, and name what is missing.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -320,13 +320,11 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-func atMost(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usage("%q is one argument too many; usage: %s", args[n], cmd.UseLine())
-		}
-		return nil
+func atMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("%q is one argument too many; usage: %s", args[1], cmd.UseLine())
 	}
+	return nil
 }
 
 // slow says what is being waited for when it takes more than two seconds.

@@ -65,7 +65,7 @@ func (a *app) jobs() *cobra.Command {
 	var all, why bool
 	cmd := &cobra.Command{
 		Use: "jobs [JOB]", Short: "List jobs, or show one with its tasks",
-		Args: atMost(1), ValidArgsFunction: a.completeJobs,
+		Args: atMostOne, ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.broker()
 			if err != nil {
@@ -167,7 +167,7 @@ func (a *app) showJob(ctx context.Context, c *client.Client, arg string, limit i
 		return a.explainJob(ctx, c, j)
 	}
 	d := jobDetail{Job: j, Tasks: []control.TaskView{}, Attempts: []*queue.Attempt{}}
-	more := false
+	var more bool
 	for after := ""; ; {
 		page, err := c.Tasks(ctx, j.ID, "", after, min(limit, largest))
 		if err != nil {

@@ -36,7 +36,7 @@ func (a *app) watch() *cobra.Command {
 		Use: "watch [JOB]", Short: "Follow what happens; with JOB until it is done",
 		Long: "Follow what happens, one line for each event, or with -o json one object a line. With JOB it ends when\n" +
 			"the job is done: exit code 0 when it succeeded, else 1.",
-		Args: atMost(1), ValidArgsFunction: a.completeJobs,
+		Args: atMostOne, ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			c, err := a.broker()

@@ -179,7 +179,7 @@ func notice(p api.Provider) string {
 
 func (a *app) gpus() *cobra.Command {
 	return &cobra.Command{
-		Use: "gpus [NAME]", Short: "List GPUs, or what is known of one", Args: atMost(1),
+		Use: "gpus [NAME]", Short: "List GPUs, or what is known of one", Args: atMostOne,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
 			for _, f := range gpu.Builtin().All() {
@@ -252,7 +252,7 @@ func (a *app) printGPU(facts *gpu.Table, list []gpu.Fact) error {
 
 func (a *app) scenarios() *cobra.Command {
 	return &cobra.Command{
-		Use: "scenarios [NAME]", Short: "List kinds of work, or explain one", Args: atMost(1),
+		Use: "scenarios [NAME]", Short: "List kinds of work, or explain one", Args: atMostOne,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return scenario.Builtin().Names(), cobra.ShellCompDirectiveNoFileComp
 		},

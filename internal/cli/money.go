@@ -127,10 +127,13 @@ func (a *app) printCosts(c control.Costs) error {
 	line("spent", amount(c.Spent))
 	line("reserved", amount(c.Reserved)+" more may be spent by machines that live")
 	saved := "not known: some machines have no on-demand price"
-	if c.Saved != nil {
-		saved = fmt.Sprintf("%.1f %%", *c.Saved)
-	} else if c.OnDemand == 0 {
+	switch {
+	case c.OnDemand == 0:
 		saved = "–"
+	case c.Saved != nil && c.Spent == 0:
+		saved = "not known yet: nothing has been billed"
+	case c.Saved != nil:
+		saved = fmt.Sprintf("%.1f %%", *c.Saved)
 	}
 	line("on demand", amount(c.OnDemand)+" for the same paid time")
 	line("saved", saved)

@@ -21,7 +21,7 @@ import (
 
 // specFlags are the flags of commands that take a spec or a command line.
 type specFlags struct {
-	set, gpu, secret                                     []string
+	set, gpu                                             []string
 	name, project, queue, scenario, workdir, out, budget string
 	gpuCount, vcpu, count                                int
 	memory, deadline, maxDuration                        string
@@ -225,13 +225,15 @@ func (a *app) submit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer a.slow("submitting")()
+			done := a.slow("submitting")
 			r, err := a.request(ctx, c, j, dir, true)
 			if err != nil {
+				done()
 				return away(err)
 			}
 			r.Key = key
 			job, err := c.Submit(ctx, r)
+			done()
 			if err != nil {
 				return away(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"gpubroker/internal/api"
@@ -16,11 +17,11 @@ import (
 const v1 = "/api/v1/"
 
 func path(parts ...string) string {
-	out := v1[:len(v1)-1]
-	for _, p := range parts {
-		out += "/" + url.PathEscape(p)
+	escaped := make([]string, len(parts))
+	for i, p := range parts {
+		escaped[i] = url.PathEscape(p)
 	}
-	return out
+	return v1 + strings.Join(escaped, "/")
 }
 
 // values leaves out what is empty.
