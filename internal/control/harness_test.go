@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,13 +49,15 @@ type site struct {
 	// the cloud; true kills the broker there.
 	point func(what string) bool
 
-	check *invariant.Checker
-	lag   time.Duration // how long a machine may be unknown to us
-	batch *queue.Batch  // being committed
-	looks int
-	deaf  func(instance string) bool // agents that do not hear the broker, nor it them
-	hung  func(instance string) bool // guests in which nothing runs on
-	fail  func() error               // what the store's next commit fails with
+	check     *invariant.Checker
+	lag       time.Duration // how long a machine may be unknown to us
+	batch     *queue.Batch  // being committed
+	looks     int
+	deaf      func(instance string) bool // agents that do not hear the broker, nor it them
+	hung      func(instance string) bool // guests in which nothing runs on
+	fail      func() error               // what the store's next commit fails with
+	agentDead func(instance string) bool // agents whose process was killed
+	caps      func(*providers.Capabilities)
 
 	mu     sync.Mutex
 	broker *control.Broker // nil while it is down
@@ -241,7 +244,8 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	a, err := simcloud.New("sim", simcloud.SettingsFor(cloud.InProcessURL, s.world.Config().Capabilities()),
+	caps := s.world.Config().Capabilities()
+	a, err := simcloud.New("sim", simcloud.SettingsFor(cloud.InProcessURL, caps),
 		simcloud.Access{Token: token, Owner: "broker", Client: &http.Client{Transport: &deadly{s, l, cloud.InProcess(s.world).Transport}}})
 	if err != nil {
 		s.t.Fatal(err)
@@ -388,8 +392,38 @@ func (s *site) boot(ctx context.Context, g cloud.Guest) {
 		}
 	}
 	a := &fakeAgent{site: s, guest: g, instance: set["GPUBROKER_INSTANCE"], start: time.Now(), tasks: map[string]*fakeTask{}}
+	lease, err := time.ParseDuration(set["GPUBROKER_LEASE"])
+	if err != nil {
+		s.t.Errorf("user data without a lease: %v", err)
+	}
+	a.setEnd(time.Now().Add(lease))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if s.world.Config().EndAction == providers.EndPoweroff {
+		wg.Go(func() { a.timer(ctx) })
+	}
 	a.run(ctx, set["GPUBROKER_TOKEN"])
 }
+
+// timer is the root timer that the user data arms: it ends the machine at the
+// lease's end though the agent be dead.
+func (a *fakeAgent) timer(ctx context.Context) {
+	for pause(ctx, 2*time.Second) {
+		if is(a.site.hung, a.instance) {
+			continue
+		}
+		if time.Now().After(a.until()) {
+			a.guest.PowerOff()
+			return
+		}
+	}
+}
+
+func is(what func(string) bool, instance string) bool { return what != nil && what(instance) }
+
+func (a *fakeAgent) setEnd(t time.Time) { a.end.Store(t.UnixNano()) }
+
+func (a *fakeAgent) until() time.Time { return time.Unix(0, a.end.Load()) }
 
 type fakeAgent struct {
 	site     *site
@@ -398,7 +432,7 @@ type fakeAgent struct {
 	start    time.Time
 	tasks    map[string]*fakeTask
 	sent     agentapi.Ticks
-	end      time.Time
+	end      atomic.Int64 // of the lease, in Unix nanoseconds
 	revision string
 	cred     string
 }
@@ -437,19 +471,23 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 			}
 			continue
 		}
-		a.cred, a.end = res.Credential, sent.Add(res.Lease.For.Std())
+		a.cred = res.Credential
+		a.setEnd(sent.Add(res.Lease.For.Std()))
 	}
 	for pause(ctx, a.beat()) {
-		if a.site.hung != nil && a.site.hung(a.instance) {
+		if is(a.site.agentDead, a.instance) {
+			return
+		}
+		if is(a.site.hung, a.instance) {
 			continue
 		}
-		if time.Now().After(a.end) {
+		if time.Now().After(a.until()) {
 			a.guest.PowerOff()
 			return
 		}
 		a.step(ctx)
 		b := a.site.up()
-		if b == nil || a.site.deaf != nil && a.site.deaf(a.instance) {
+		if b == nil || is(a.site.deaf, a.instance) {
 			continue
 		}
 		sent := time.Now()
@@ -461,7 +499,7 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		if err != nil {
 			continue
 		}
-		a.end = sent.Add(d.Lease.For.Std())
+		a.setEnd(sent.Add(d.Lease.For.Std()))
 		a.revision = d.Revision
 		if d.Leave {
 			return
@@ -668,4 +706,38 @@ func (s *site) squared() {
 			s.t.Errorf("machine %s is %s", m.ID, m.State)
 		}
 	}
+}
+
+// events returns everything that was recorded, oldest first.
+func (s *site) events() (all []*queue.Event) {
+	s.t.Helper()
+	for after := int64(0); ; {
+		page, err := s.st.Events(context.Background(), queue.EventQuery{After: after, Limit: 1000})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all = append(all, page...)
+		after = page[len(page)-1].Seq
+	}
+}
+
+// count counts the events of a kind.
+func (s *site) count(kind string) (n int) {
+	for _, e := range s.events() {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// overrun is what the ledger holds beyond reservations.
+func (s *site) overrun() money.Amount {
+	if a := s.check.Account(budget.Key{Budget: budget.Ledger}); a != nil {
+		return a.Overrun
+	}
+	return 0
 }

@@ -190,7 +190,7 @@ func (b *Broker) leaseOf(i *queue.Instance, until time.Time) budget.Lease {
 		// Its provider's end is for good: until then it may live if all else fails.
 		end := i.End
 		if end.IsZero() {
-			end = maxTime(until, i.Requested.Add(a.Capabilities().LongestLife))
+			end = fixedEnd(i, a.Capabilities())
 		}
 		l.Last = end.Add(stop)
 	}

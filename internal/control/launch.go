@@ -96,10 +96,24 @@ func (b *Broker) request(i *queue.Instance, a *Account, token string) providers.
 	case providers.EndRolling:
 		req.End = i.Lease
 	case providers.EndFixed:
-		req.End, req.Life = i.Lease, caps.LongestLife
+		req.End, req.Life = fixedEnd(i, caps), caps.LongestLife
 	case providers.EndGuest, providers.EndNone:
 	}
 	return req
+}
+
+// fixedLife is how long a machine may live at most whose provider keeps an end
+// for good and names no longest life.
+const fixedLife = 24 * time.Hour
+
+// fixedEnd is the end that is asked for where it cannot be moved: as late as may
+// be, since leases are extended long before.
+func fixedEnd(i *queue.Instance, caps providers.Capabilities) time.Time {
+	life := caps.LongestLife
+	if life <= 0 {
+		life = fixedLife
+	}
+	return maxTime(i.Lease, i.Requested.Add(life))
 }
 
 // launched records a provider's answer to a launch.

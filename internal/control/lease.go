@@ -128,12 +128,21 @@ func (b *Broker) leaseOne(tx *state.Tx, id string) error {
 func (b *Broker) extend(tx *state.Tx, id string) error {
 	i := tx.Instance(id)
 	until := tx.Now.Add(b.leaseLength(i.Project))
+	if providers.SelfEnd(i.SelfEnd) == providers.EndFixed && !i.End.IsZero() && i.End.Before(until) {
+		until = maxTime(i.End, i.Lease)
+	}
 	c, err := budget.Extend(b.budgetsFor(tx, i), b.leaseOf(i, until), txBook{tx})
 	room, short := errors.AsType[*budget.RoomError](err)
 	left := i.Lease.Sub(tx.Now)
 	switch {
 	case err != nil && !short:
 		return err
+	case !short && !until.After(i.Lease):
+		// Its provider ends it then, and for good.
+		if left >= lastSave || i.State == queue.InstanceDraining {
+			return nil
+		}
+		return b.drain(tx, id, reason.New("lease_ended", "why", "the provider's own end comes"), queue.Stopped, i.Lease)
 	case short && (left >= lastSave || i.State == queue.InstanceDraining):
 		return nil
 	case short:
@@ -234,7 +243,7 @@ func (b *Broker) moveEnd(ctx context.Context, a *Account, i *queue.Instance) err
 // broker counts a little longer than the agent.
 func grant(i *queue.Instance, now time.Time) time.Duration {
 	until := i.Lease
-	if providers.SelfEnd(i.SelfEnd) == providers.EndRolling && !i.End.IsZero() && i.End.Before(until) {
+	if s := providers.SelfEnd(i.SelfEnd); (s == providers.EndRolling || s == providers.EndFixed) && !i.End.IsZero() && i.End.Before(until) {
 		until = i.End
 	}
 	d := until.Sub(now)
