@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"gpubroker/internal/control"
+	"gpubroker/internal/api/client"
 	"gpubroker/internal/money"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/providers"
@@ -22,6 +22,11 @@ import (
 func (n *night) summary(ctx context.Context) (*Summary, error) {
 	n.show.say("all machines are gone; checking every result")
 	n.references.Wait()
+	if n.o.Spoil != nil {
+		if err := n.o.Spoil(n.Dir); err != nil {
+			return nil, err
+		}
+	}
 	s := &Summary{BrokerKills: n.kills}
 	check := func(name string, ok bool, format string, args ...any) {
 		s.Checks = append(s.Checks, Check{name, ok, fmt.Sprintf(format, args...)})
@@ -30,16 +35,16 @@ func (n *night) summary(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	var costs control.Costs
-	if err := n.broker.get(ctx, "/api/v1/costs", &costs); err != nil {
+	costs, err := n.Broker.Costs(ctx, client.CostQuery{})
+	if err != nil {
 		return nil, err
 	}
-	var invoice simapi.Invoice
-	if err := n.cloud.get(ctx, "/v1/invoice", &invoice); err != nil {
+	invoice, err := n.Cloud.Invoice(ctx)
+	if err != nil {
 		return nil, err
 	}
-	var truth simapi.Machines
-	if err := n.cloud.get(ctx, "/admin/machines", &truth); err != nil {
+	machines, err := n.Cloud.Machines(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s.Ledger, s.Invoice, s.OnDemand = costs.Spent, invoice.Total, costs.OnDemand
@@ -48,22 +53,45 @@ func (n *night) summary(ctx context.Context) (*Summary, error) {
 	if costs.Saved != nil {
 		s.SavedPercent = math.Round(*costs.Saved*10) / 10
 	}
-	for _, m := range truth.Machines {
+	noticed, faults, err := n.happened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range machines {
 		if m.State != providers.Terminated {
 			s.MachinesLeft++
 		}
-		if m.Cause == providers.CausePreempted {
+		if m.Cause == providers.CausePreempted && !noticed[m.ID] {
 			s.Preemptions.Silent++
 		}
 	}
-	// The world knows which of its preemptions were announced.
-	var happened simapi.Events
-	if err := n.cloud.get(ctx, "/admin/events", &happened); err != nil {
+	s.Preemptions.Noticed = len(noticed) // the broker ends most of them itself once their work is saved
+
+	check("every task succeeded", s.Succeeded == s.Tasks && s.Tasks == n.clips+len(n.renders)+1, "%d of %d", s.Succeeded, s.Tasks)
+	n.checkClips(ctx, check)
+	n.checkImages(check)
+	n.checkIndex(check)
+	n.checkAttempts(attempts, check)
+	check("a machine was taken with notice, and one without", s.Preemptions.Noticed >= 1 && s.Preemptions.Silent >= 1,
+		"%d with, %d without", s.Preemptions.Noticed, s.Preemptions.Silent)
+	check("one launch met no capacity, one a 500 after the fact",
+		faults[simapi.NoCapacity] == 1 && faults[simapi.InternalAfter] == 1, "%d and %d", faults[simapi.NoCapacity], faults[simapi.InternalAfter])
+	check("the broker was killed and went on", s.BrokerKills == 1, "%s", counted(s.BrokerKills, "time"))
+	check("no machine is left", s.MachinesLeft == 0, "%d of %d live", s.MachinesLeft, len(machines))
+	check("the ledger is the cloud's invoice", s.Ledger == s.Invoice && s.Invoice > 0, "%s and %s USD", s.Ledger, s.Invoice)
+	if err := n.checkBudgets(ctx, check); err != nil {
 		return nil, err
 	}
-	noticed := map[string]bool{}
-	faults := map[string]int{}
-	for _, e := range happened.Events {
+	s.Seconds = math.Round(time.Since(n.start).Seconds()*10) / 10
+	return s, nil
+}
+
+// happened tells which machines the cloud announced to take, and how often each
+// of the planned faults hit a call.
+func (n *night) happened(ctx context.Context) (noticed map[string]bool, faults map[string]int, err error) {
+	noticed, faults = map[string]bool{}, map[string]int{}
+	events, err := n.Cloud.Events(ctx, 0)
+	for _, e := range events.Events {
 		switch e.Kind {
 		case "notice":
 			noticed[e.Machine] = true
@@ -75,26 +103,7 @@ func (n *night) summary(ctx context.Context) (*Summary, error) {
 			}
 		}
 	}
-	s.Preemptions.Noticed = len(noticed)
-	s.Preemptions.Silent = n.preempted.Silent
-	s.Seconds = math.Round(time.Since(n.start).Seconds()*10) / 10
-
-	check("every task succeeded", s.Succeeded == s.Tasks && s.Tasks == clips+len(renders)+1, "%d of %d", s.Succeeded, s.Tasks)
-	n.checkClips(ctx, check)
-	n.checkImages(check)
-	n.checkIndex(check)
-	n.checkAttempts(attempts, check)
-	check("a machine was taken with notice, and one without", s.Preemptions.Noticed >= 1 && s.Preemptions.Silent >= 1,
-		"%d noticed, %d silent", s.Preemptions.Noticed, s.Preemptions.Silent)
-	check("one launch met no capacity, one answered 500 after it had made a machine",
-		faults[simapi.NoCapacity] == 1 && faults[simapi.InternalAfter] == 1, "%d and %d", faults[simapi.NoCapacity], faults[simapi.InternalAfter])
-	check("the broker was killed and went on", s.BrokerKills == 1, "%d times", s.BrokerKills)
-	check("no machine is left", s.MachinesLeft == 0, "%d of %d live", s.MachinesLeft, len(truth.Machines))
-	check("the ledger is the cloud's invoice", s.Ledger == s.Invoice && s.Invoice > 0, "%s and %s USD", s.Ledger, s.Invoice)
-	if err := n.checkBudgets(ctx, check); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return noticed, faults, err
 }
 
 type checker func(name string, ok bool, format string, args ...any)
@@ -103,20 +112,15 @@ type checker func(name string, ok bool, format string, args ...any)
 func (n *night) attempts(ctx context.Context, s *Summary) (map[string][]*queue.Attempt, error) {
 	out := map[string][]*queue.Attempt{}
 	for _, j := range n.jobs {
-		var row struct {
-			Tasks  int          `json:"tasks"`
-			Counts queue.Counts `json:"counts"`
-		}
-		if err := n.broker.get(ctx, "/api/v1/jobs/"+j.id, &row); err != nil {
+		row, err := n.Broker.Job(ctx, j.id)
+		if err != nil {
 			return nil, err
 		}
 		s.Tasks += row.Tasks
 		s.Succeeded += row.Counts.Succeeded
 		s.Failed += row.Counts.Failed
-		var list struct {
-			Attempts []*queue.Attempt `json:"attempts"`
-		}
-		if err := n.broker.get(ctx, "/api/v1/jobs/"+j.id+"/attempts?limit=1000", &list); err != nil {
+		list, err := n.Broker.Attempts(ctx, j.id, -1, "", 1000)
+		if err != nil {
 			return nil, err
 		}
 		s.Attempts += len(list.Attempts)
@@ -128,10 +132,10 @@ func (n *night) attempts(ctx context.Context, s *Summary) (map[string][]*queue.A
 func (n *night) checkClips(ctx context.Context, check checker) {
 	good, worst := 0, 0.0
 	var bad []string
-	for k := range clips {
+	for k := range n.clips {
 		want, _, _ := clip(k)
 		name := fmt.Sprintf("clip-%02d.mp4", k)
-		got, err := duration(ctx, n.path("done", name))
+		got, err := duration(ctx, n.Path("done", name))
 		if err != nil {
 			bad = append(bad, name+": "+err.Error())
 			continue
@@ -143,11 +147,11 @@ func (n *night) checkClips(ctx context.Context, check checker) {
 			bad = append(bad, fmt.Sprintf("%s: %.2f s instead of %.2f s", name, got, want))
 		}
 	}
-	detail := fmt.Sprintf("%d of %d, off by %.2f s at most", good, clips, worst)
+	detail := fmt.Sprintf("%d of %d, off by %.2f s at most", good, n.clips, worst)
 	if len(bad) > 0 {
 		detail += "; " + strings.Join(bad, "; ")
 	}
-	check("every clip has picture, sound and its length (ffprobe)", good == clips, "%s", detail)
+	check("every clip has picture, sound and its length (ffprobe)", good == n.clips, "%s", detail)
 }
 
 // duration asks ffprobe for a clip's length, and that it has picture and sound.
@@ -166,9 +170,9 @@ func duration(ctx context.Context, file string) (float64, error) {
 }
 
 func (n *night) checkImages(check checker) {
-	for _, r := range renders {
-		got, err := os.ReadFile(n.path("done", r.name+".pgm"))
-		want, err2 := os.ReadFile(n.path("reference", r.name+".pgm"))
+	for _, r := range n.renders {
+		got, err := os.ReadFile(n.Path("done", r.name+".pgm"))
+		want, err2 := os.ReadFile(n.Path("reference", r.name+".pgm"))
 		switch {
 		case err != nil:
 			check(r.name+" equals an uninterrupted run", false, "%v", err)
@@ -181,12 +185,12 @@ func (n *night) checkImages(check checker) {
 }
 
 func (n *night) checkIndex(check checker) {
-	got, err := os.ReadFile(n.path("done", "index.sha256"))
+	got, err := os.ReadFile(n.Path("done", "index.sha256"))
 	check("the steady job left its result", err == nil && len(strings.TrimSpace(string(got))) == 64, "%d bytes", len(got))
 }
 
 func (n *night) checkAttempts(byJob map[string][]*queue.Attempt, check checker) {
-	for _, r := range renders {
+	for _, r := range n.renders {
 		list := byJob[r.name]
 		resumed := int64(0)
 		for _, a := range list {
@@ -211,10 +215,8 @@ func (n *night) checkAttempts(byJob map[string][]*queue.Attempt, check checker) 
 }
 
 func (n *night) checkBudgets(ctx context.Context, check checker) error {
-	var out struct {
-		Budgets []control.BudgetView `json:"budgets"`
-	}
-	if err := n.broker.get(ctx, "/api/v1/budgets", &out); err != nil {
+	out, err := n.Broker.Budgets(ctx)
+	if err != nil {
 		return err
 	}
 	for _, b := range out.Budgets {

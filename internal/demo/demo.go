@@ -22,8 +22,13 @@ type Options struct {
 	Stderr io.Writer
 	JSON   bool   // print the summary as one JSON object, and progress to Stderr
 	Live   bool   // Stdout is a terminal: the status line is rewritten in place
-	Self   string // the gpubroker program
+	Self   string // the gpubroker program; gpubroker-agent and tiles lie beside it
 	Limit  time.Duration
+	// Short plays a night of a third of the work, for tests.
+	Short bool
+	// Spoil, when set, is called with the folder before the results in it are
+	// checked: tests damage them.
+	Spoil func(dir string) error
 }
 
 // Summary is what the night came to.
@@ -62,29 +67,28 @@ type Check struct {
 // ErrBroken says that a check failed.
 var ErrBroken = errors.New("a promise was broken")
 
-// Run plays the night. It returns [ErrBroken] when a check failed.
+// Run plays the night. It returns [ErrBroken] when a check failed, and the
+// context's error when that ended it. Files are left when something went wrong
+// or Keep is set, processes never.
 func Run(ctx context.Context, o Options) error {
 	n, err := newNight(o)
 	if err != nil {
 		return err
 	}
 	defer n.end()
+	limited := ctx
 	if o.Limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Limit)
+		limited, cancel = context.WithTimeoutCause(ctx, o.Limit, fmt.Errorf("it took longer than %s", o.Limit))
 		defer cancel()
 	}
-	if err := n.prepare(ctx); err != nil {
-		return err
-	}
-	if err := n.run(ctx); err != nil {
+	s, err := n.play(limited)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // whoever ended it does not look for what went wrong
+	case err != nil:
 		n.tellLogs()
-		return err
-	}
-	s, err := n.summary(ctx)
-	if err != nil {
-		n.tellLogs()
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
 	if o.JSON {
 		enc := json.NewEncoder(o.Stdout)
@@ -96,18 +100,28 @@ func Run(ctx context.Context, o Options) error {
 		n.show.summary(s)
 	}
 	if slices.ContainsFunc(s.Checks, func(c Check) bool { return !c.OK }) {
-		n.keepDir = true
 		n.tellLogs()
 		return ErrBroken
 	}
 	if o.Keep {
-		return n.keep(ctx)
+		n.keep(ctx)
 	}
 	return nil
 }
 
+// play is the whole night.
+func (n *night) play(ctx context.Context) (*Summary, error) {
+	if err := n.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.run(ctx); err != nil {
+		return nil, err
+	}
+	return n.summary(ctx)
+}
+
 // keep leaves broker and cloud running until the context ends.
-func (n *night) keep(ctx context.Context) error {
+func (n *night) keep(ctx context.Context) {
 	n.keepDir = true
 	self := relative(n.o.Self)
 	fmt.Fprintf(n.show.out, `
@@ -120,9 +134,13 @@ The broker and the cloud go on running; end them with Ctrl-C. In another termina
   %s costs
   ls %s
 
-`, n.path("broker"), self, self, n.jobs[0].id, self, self, n.path("done"))
-	<-ctx.Done()
-	return nil
+`, n.Broker.Data, self, self, n.jobs[0].id, self, self, n.Path("done"))
+	select {
+	case <-ctx.Done():
+	case <-n.Broker.Process.Ended():
+	case <-n.Cloud.Process.Ended():
+	}
+	fmt.Fprintf(n.show.out, "\nended; the files stay in %s\n", n.Dir)
 }
 
 // relative is the program as a person would type it here.
@@ -137,5 +155,5 @@ func relative(self string) string {
 
 func (n *night) tellLogs() {
 	n.keepDir = true
-	fmt.Fprintf(n.show.out, "\nThe logs of broker and cloud, and all files, are in %s\n", n.dir)
+	fmt.Fprintf(n.show.out, "\nThe logs of broker and cloud, and all files, are in %s\n", n.Dir)
 }

@@ -2,12 +2,10 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,103 +13,92 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"gpubroker/internal/rig"
 	"gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/simapi"
 )
 
-// clips is how many clips are transcoded.
-const clips = 24
+// size is how much work a night has.
+type size struct {
+	clips   int
+	renders []render // each on a machine of its own
+	lines   int      // of the steady job, a second each
+}
 
-// renders are the images: the number of tiles is what tells them apart.
-var renders = []struct {
+// render is an image: the number of tiles is what tells them apart.
+type render struct {
 	name  string
 	tiles int
-}{{"render-dawn", 220}, {"render-dusk", 260}}
+}
+
+func sizeOf(o Options) size {
+	if o.Short {
+		return size{clips: 8, renders: []render{{"render-dawn", 80}, {"render-dusk", 90}}, lines: 8}
+	}
+	return size{clips: 24, renders: []render{{"render-dawn", 220}, {"render-dusk", 260}}, lines: 24}
+}
 
 // tileWork is the number of steps of each tile.
 const tileWork = 12_000_000
 
 // night is one run of the demo.
 type night struct {
+	*rig.Site
+	size
 	o       Options
-	dir     string
 	keepDir bool
 	show    *show
 	start   time.Time
 
-	cloud, broker         caller
-	cloudProc, brokerProc *exec.Cmd
-	env                   []string
-	jobs                  []job
-	kills                 int
-	preempted             Preemptions
-	references            sync.WaitGroup
-	refErr                error
+	jobs       []job
+	kills      int
+	silent     int // machines taken without a word
+	noticed    int // and with one
+	references sync.WaitGroup
+	refErr     error
 }
 
 // job is a submitted job.
-type job struct {
-	id, name, project string
-	tasks             int
-}
+type job struct{ id, name string }
 
 func newNight(o Options) (*night, error) {
 	out := o.Stdout
 	if o.JSON {
 		out = o.Stderr
 	}
-	n := &night{o: o, dir: o.Dir, start: time.Now(), show: &show{out: out, live: o.Live && !o.JSON, names: map[string]string{}}}
-	n.show.start = n.start
-	if n.dir == "" {
-		dir, err := os.MkdirTemp("", "gpubroker-demo-")
-		if err != nil {
+	dir := o.Dir
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "gpubroker-demo-"); err != nil {
 			return nil, fmt.Errorf("demo: %w", err)
 		}
-		n.dir = dir
 	}
-	abs, err := filepath.Abs(n.dir)
+	site, err := rig.NewSite(dir, o.Self)
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	n.dir = abs
+	n := &night{
+		Site: site, size: sizeOf(o), o: o, start: time.Now(),
+		show: &show{out: out, live: o.Live && !o.JSON, start: time.Now(), names: map[string]string{}},
+	}
 	for _, d := range []string{"clips", "done", "render", "reference", "machines"} {
-		if err := os.MkdirAll(n.path(d), 0o755); err != nil {
+		if err := os.MkdirAll(n.Path(d), 0o755); err != nil {
 			return nil, fmt.Errorf("demo: %w", err)
 		}
 	}
 	return n, nil
 }
 
-func (n *night) path(parts ...string) string {
-	return filepath.Join(append([]string{n.dir}, parts...)...)
-}
-
 // end stops what runs, and removes the folder of a night that went well.
 func (n *night) end() {
-	for _, p := range []*exec.Cmd{n.brokerProc, n.cloudProc} {
-		stop(p)
-	}
+	n.Close()
 	n.references.Wait()
 	if !n.keepDir && n.o.Dir == "" {
-		if err := os.RemoveAll(n.dir); err != nil {
+		if err := os.RemoveAll(n.Dir); err != nil {
 			fmt.Fprintf(n.o.Stderr, "demo: the folder is not removed: %v\n", err)
 		}
-	}
-}
-
-// stop ends a process and waits for it.
-func stop(p *exec.Cmd) {
-	if p == nil || p.Process == nil || p.ProcessState != nil {
-		return
-	}
-	_ = p.Process.Signal(os.Interrupt) // it may have ended by itself
-	done := make(chan struct{})
-	go func() { defer close(done); _ = p.Wait() }()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second):
-		_ = p.Process.Kill()
-		<-done
 	}
 }
 
@@ -120,23 +107,23 @@ func stop(p *exec.Cmd) {
 func (n *night) prepare(ctx context.Context) error {
 	for _, tool := range []string{"ffmpeg", "ffprobe"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("demo: %s is not installed; on Debian: apt-get install ffmpeg", tool)
+			return fmt.Errorf("%s is not installed; on Debian: apt-get install ffmpeg", tool)
 		}
 	}
 	here := filepath.Dir(n.o.Self)
 	for _, program := range []string{"gpubroker-agent", "tiles"} {
 		if _, err := os.Stat(filepath.Join(here, program)); err != nil {
-			return fmt.Errorf("demo: %s is missing beside %s; make demo builds it", program, n.o.Self)
+			return fmt.Errorf("%s is missing beside %s; make demo builds it", program, n.o.Self)
 		}
 	}
-	if err := copyFile(filepath.Join(here, "tiles"), n.path("render", "tiles")); err != nil {
-		return fmt.Errorf("demo: %w", err)
+	if err := copyFile(filepath.Join(here, "tiles"), n.Path("render", "tiles")); err != nil {
+		return err
 	}
-	n.show.say("making %d clips with moving pictures and sound", clips)
+	n.show.say("making %d clips with moving pictures and sound", n.clips)
 	if err := n.makeClips(ctx); err != nil {
 		return err
 	}
-	n.show.say("%d clips are there, %s", clips, n.path("clips"))
+	n.show.say("%d clips are in %s", n.clips, n.Path("clips"))
 	return nil
 }
 
@@ -172,31 +159,24 @@ func clip(k int) (seconds float64, size, picture string) {
 }
 
 func (n *night) makeClips(ctx context.Context) error {
-	slots := make(chan struct{}, 2)
-	errs := make(chan error, clips)
-	for k := range clips {
-		go func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for k := range n.clips {
+		g.Go(func() error {
 			seconds, _, picture := clip(k)
 			length := fmt.Sprintf("%.2f", seconds)
 			cmd := exec.CommandContext(ctx, "ffmpeg", "-nostdin", "-v", "error", "-y",
 				"-f", "lavfi", "-t", length, "-i", picture,
 				"-f", "lavfi", "-t", length, "-i", fmt.Sprintf("sine=frequency=%d", 220+20*k),
 				"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-c:a", "aac", "-t", length,
-				n.path("clips", fmt.Sprintf("clip-%02d.mov", k)))
+				n.Path("clips", fmt.Sprintf("clip-%02d.mov", k)))
 			if out, err := cmd.CombinedOutput(); err != nil {
-				errs <- fmt.Errorf("demo: making clip %d: %w: %s", k, err, strings.TrimSpace(string(out)))
-				return
+				return fmt.Errorf("making clip %d: %w: %s", k, err, strings.TrimSpace(string(out)))
 			}
-			errs <- nil
-		}()
+			return nil
+		})
 	}
-	var all error
-	for range clips {
-		all = errors.Join(all, <-errs)
-	}
-	return all
+	return g.Wait()
 }
 
 // world is the cloud of the night: the built-in one, in which the second launch
@@ -204,7 +184,7 @@ func (n *night) makeClips(ctx context.Context) error {
 // was made.
 func (n *night) world() simcloud.Config {
 	cfg := simcloud.Default(1)
-	cfg.Machines.Dir = n.path("machines")
+	cfg.Machines.Dir = n.Path("machines")
 	cfg.Machines.AgentImage = filepath.Join(filepath.Dir(n.o.Self), "gpubroker-agent")
 	cfg.Faults = append(cfg.Faults,
 		simapi.Fault{Op: "launch", Effect: simapi.NoCapacity, Nth: 2},
@@ -236,94 +216,20 @@ log: {level: info, format: text}
 
 // up starts cloud and broker.
 func (n *night) up(ctx context.Context) error {
-	cloudAt, err := freeAddress()
+	if err := n.StartCloud(ctx, n.world()); err != nil {
+		return err
+	}
+	address, err := rig.FreeAddress()
 	if err != nil {
 		return err
 	}
-	brokerAt, err := freeAddress()
-	if err != nil {
+	if err := os.WriteFile(n.Path("broker.yaml"), fmt.Appendf(nil, brokerConfig, n.Dir, address, n.Cloud.Address), 0o644); err != nil {
 		return err
 	}
-	token := newSecret()
-	n.env = append(os.Environ(), "SIMCLOUD_TOKEN="+token)
-	world, err := json.MarshalIndent(n.world(), "", "  ")
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	if err := os.WriteFile(n.path("world.json"), world, 0o644); err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	if err := os.WriteFile(n.path("broker.yaml"), fmt.Appendf(nil, brokerConfig, n.dir, brokerAt, cloudAt), 0o644); err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	n.cloud = caller{base: "http://" + cloudAt, token: token}
-	if n.cloudProc, err = n.launch("cloud.log", "simcloud", "--config", n.path("world.json"), "--listen", cloudAt); err != nil {
-		return err
-	}
-	var about simapi.About
-	if err := n.await(ctx, "the cloud", n.cloudProc, func() error { return n.cloud.get(ctx, "/v1/about", &about) }); err != nil {
-		return err
-	}
-	n.broker = caller{base: "http://" + brokerAt}
 	return n.startBroker(ctx)
 }
 
 func (n *night) startBroker(ctx context.Context) (err error) {
-	if n.brokerProc, err = n.launch("broker.log", "serve", "--config", n.path("broker.yaml")); err != nil {
-		return err
-	}
-	return n.await(ctx, "the broker", n.brokerProc, func() error {
-		text, err := os.ReadFile(n.path("broker", "client.json"))
-		if err != nil {
-			return err
-		}
-		var client struct{ Token string }
-		if err := json.Unmarshal(text, &client); err != nil {
-			return err
-		}
-		n.broker.token = client.Token
-		return n.broker.get(ctx, "/healthz", nil)
-	})
-}
-
-// launch starts this program with other arguments; its output goes to a log.
-func (n *night) launch(log string, args ...string) (*exec.Cmd, error) {
-	f, err := os.OpenFile(n.path(log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
-	}
-	defer f.Close()
-	cmd := exec.Command(n.o.Self, args...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = n.env, n.dir, f, f
-	quietChild(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("demo: starting %s: %w", args[0], err)
-	}
-	return cmd, nil
-}
-
-// await waits until a process answers.
-func (n *night) await(ctx context.Context, what string, p *exec.Cmd, ready func() error) error {
-	var last error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		if last = ready(); last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	n.tellLogs()
-	return fmt.Errorf("demo: %s does not answer: %w", what, last)
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("demo: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	n.Broker, err = n.StartBroker(ctx, n.Path("broker.yaml"), n.Path("broker"))
+	return err
 }

@@ -3,16 +3,16 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"gpubroker/internal/api"
+	"gpubroker/internal/api/client"
 	"gpubroker/internal/control"
+	"gpubroker/internal/rig"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/queue"
 )
@@ -31,7 +31,7 @@ run:
   command: [ffmpeg, -nostdin, -v, error, -y, -i, "{{input}}", -vf, "scale=-2:360", -c:v, libx264, -preset, medium, -c:a, aac, "{{output}}"]
 outputs: {to: "%[1]s/done/{{stem}}.mp4"}
 retry: {failures: 1}
-`, n.dir),
+`, n.Dir),
 		"steady": fmt.Sprintf(`name: steady-index
 project: research
 resources: {gpu: none, vcpu: 2, memory: 1GiB}
@@ -39,13 +39,13 @@ spot: {policy: never}
 max_duration: 10m
 run:
   shell: |
-    i=0; while [ $i -lt 24 ]; do i=$((i+1)); echo "line $i of 24"; sleep 1; done | tee index.txt
+    i=0; while [ $i -lt %[2]d ]; do i=$((i+1)); echo "line $i of %[2]d"; sleep 1; done | tee index.txt
     sha256sum index.txt | cut -d' ' -f1 >"{{output}}"
-outputs: {to: "%s/done/index.sha256"}
-progress: {log: "line (\\d+) of", total: 24}
-`, n.dir),
+outputs: {to: "%[1]s/done/index.sha256"}
+progress: {log: "line (\\d+) of", total: %[2]d}
+`, n.Dir, n.lines),
 	}
-	for _, r := range renders {
+	for _, r := range n.renders {
 		files[r.name] = fmt.Sprintf(`name: %[2]s
 project: research
 resources: {gpu: l4, vcpu: 2, memory: 1GiB}
@@ -55,7 +55,7 @@ checkpoint: {dir: saves, interval: 2s}
 run: {command: [./tiles, --tiles, "%[3]d", --work, "%[4]d", --out, "{{output}}"]}
 outputs: {to: "%[1]s/done/%[2]s.pgm"}
 progress: {log: "tile (\\d+)/", total: %[3]d}
-`, n.dir, r.name, r.tiles, tileWork)
+`, n.Dir, r.name, r.tiles, tileWork)
 	}
 	return files
 }
@@ -70,18 +70,22 @@ func (n *night) run(ctx context.Context) error {
 		return err
 	}
 	n.startReferences(ctx)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("demo: the night took longer than allowed: %w", ctx.Err())
-		case <-time.After(250 * time.Millisecond):
+			return context.Cause(ctx)
+		case <-n.Broker.Process.Ended():
+			return fmt.Errorf("the broker has ended by itself, with exit code %d", n.Broker.Process.ExitCode())
+		case <-n.Cloud.Process.Ended():
+			return fmt.Errorf("the cloud has ended by itself, with exit code %d", n.Cloud.Process.ExitCode())
+		case <-tick.C:
 		}
 		done, err := n.look(ctx)
 		if err != nil {
-			if n.brokerProc.ProcessState != nil {
-				return errors.Join(errors.New("demo: the broker has ended by itself"), err)
-			}
-			continue // it may be starting
+			n.show.trouble(err) // the next look tells more
+			continue
 		}
 		if err := n.disturb(ctx); err != nil {
 			return err
@@ -94,28 +98,30 @@ func (n *night) run(ctx context.Context) error {
 
 // submit hands the jobs in with the command line, as a person would.
 func (n *night) submit(ctx context.Context) error {
-	n.env = append(n.env, "GPUBROKER_DATA="+n.path("broker"))
 	files := n.specs()
-	for _, name := range []string{"ladder", renders[0].name, renders[1].name, "steady"} {
-		file := n.path(name + ".yaml")
+	names := []string{"ladder"}
+	for _, r := range n.renders {
+		names = append(names, r.name)
+	}
+	for _, name := range append(names, "steady") {
+		file := n.Path(name + ".yaml")
 		if err := os.WriteFile(file, []byte(files[name]), 0o644); err != nil {
-			return fmt.Errorf("demo: %w", err)
+			return err
 		}
-		cmd := exec.CommandContext(ctx, n.o.Self, "submit", file, "-o", "json")
-		cmd.Env = n.env
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
+		out, stderr, code, err := n.Run(ctx, "submit", file, "-o", "json")
 		if err != nil {
-			return fmt.Errorf("demo: submitting %s: %w: %s", file, err, strings.TrimSpace(stderr.String()))
+			return fmt.Errorf("submitting %s: %w", file, err)
+		}
+		if code != 0 {
+			return fmt.Errorf("submitting %s: exit code %d: %s", file, code, strings.TrimSpace(stderr))
 		}
 		var j api.Job
-		if err := json.Unmarshal(out, &j); err != nil {
-			return fmt.Errorf("demo: submitting %s: %w: %s", file, err, out)
+		if err := json.Unmarshal([]byte(out), &j); err != nil {
+			return fmt.Errorf("submitting %s: %w: %s", file, err, out)
 		}
-		n.jobs = append(n.jobs, job{id: j.ID, name: j.Name, project: j.Project, tasks: j.Tasks})
+		n.jobs = append(n.jobs, job{id: j.ID, name: j.Name})
 		n.show.names[j.ID] = j.Name
-		n.show.say("submitted %s: %d tasks", j.Name, j.Tasks)
+		n.show.say("submitted %s: %s", j.Name, counted(j.Tasks, "task"))
 	}
 	return nil
 }
@@ -132,20 +138,18 @@ type state struct {
 func (n *night) look(ctx context.Context) (bool, error) {
 	var s state
 	for _, j := range n.jobs {
-		var out api.Job
-		if err := n.broker.get(ctx, "/api/v1/jobs/"+j.id, &out); err != nil {
+		out, err := n.Broker.Job(ctx, j.id)
+		if err != nil {
 			return false, err
 		}
 		s.jobs = append(s.jobs, out)
 	}
-	var list struct {
-		Instances []control.InstanceView `json:"instances"`
-	}
-	if err := n.broker.get(ctx, "/api/v1/instances", &list); err != nil {
+	list, err := n.Broker.Instances(ctx)
+	if err != nil {
 		return false, err
 	}
 	s.instances = list.Instances
-	if err := n.broker.get(ctx, "/api/v1/costs", &s.costs); err != nil {
+	if s.costs, err = n.Broker.Costs(ctx, client.CostQuery{}); err != nil {
 		return false, err
 	}
 	if err := n.events(ctx); err != nil {
@@ -160,17 +164,16 @@ func (n *night) look(ctx context.Context) (bool, error) {
 }
 
 func (n *night) events(ctx context.Context) error {
+	const page = 500
 	for {
-		var out struct {
-			Events []api.Event `json:"events"`
-		}
-		if err := n.broker.get(ctx, fmt.Sprintf("/api/v1/events?after=%d&limit=500", n.show.seq), &out); err != nil {
+		out, err := n.Broker.Events(ctx, client.EventQuery{After: n.show.seq, Limit: page})
+		if err != nil {
 			return err
 		}
 		for _, e := range out.Events {
 			n.show.event(e)
 		}
-		if len(out.Events) < 500 {
+		if len(out.Events) < page {
 			return nil
 		}
 	}
@@ -180,34 +183,31 @@ func (n *night) events(ctx context.Context) error {
 // has been saved, and kills the broker in between.
 func (n *night) disturb(ctx context.Context) error {
 	switch {
-	case n.preempted.Noticed == 0:
+	case n.noticed == 0:
 		taken, err := n.take(ctx, n.jobs[1], nil)
 		if err != nil || !taken {
 			return err
 		}
-		n.preempted.Noticed++
+		n.noticed++
 	case n.kills == 0:
 		n.show.say("KILL -9 of the broker")
-		if err := n.brokerProc.Process.Kill(); err != nil {
-			return fmt.Errorf("demo: killing the broker: %w", err)
-		}
-		_ = n.brokerProc.Wait() // it was killed
+		n.Broker.Process.Kill()
 		n.kills++
-		select {
+		select { // long enough for the agents to miss it
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(2 * time.Second):
 		}
 		if err := n.startBroker(ctx); err != nil {
 			return err
 		}
 		n.show.say("the broker is up again, over the same store")
-	case n.preempted.Silent == 0:
+	case n.silent == 0:
 		taken, err := n.take(ctx, n.jobs[2], new(simapi.Duration(0)))
 		if err != nil || !taken {
 			return err
 		}
-		n.preempted.Silent++
+		n.silent++
 	}
 	return nil
 }
@@ -215,23 +215,19 @@ func (n *night) disturb(ctx context.Context) error {
 // take has the cloud take the machine that a job runs on, once the job has
 // committed a checkpoint.
 func (n *night) take(ctx context.Context, j job, notice *simapi.Duration) (bool, error) {
-	var out struct {
-		Tasks []control.TaskView `json:"tasks"`
+	tasks, err := n.Broker.Tasks(ctx, j.id, "", "", 1)
+	if err != nil {
+		return false, nil //nolint:nilerr // look again
 	}
-	if err := n.broker.get(ctx, "/api/v1/jobs/"+j.id+"/tasks", &out); err != nil {
-		return false, nil //nolint:nilerr // the broker may be starting: look again
-	}
-	if len(out.Tasks) == 0 || out.Tasks[0].Committed < 2 || out.Tasks[0].Running == nil || out.Tasks[0].Running.State != queue.AttemptRunning {
+	if len(tasks.Tasks) == 0 || tasks.Tasks[0].Committed < 2 || tasks.Tasks[0].Running == nil || tasks.Tasks[0].Running.State != queue.AttemptRunning {
 		return false, nil
 	}
-	var list struct {
-		Instances []control.InstanceView `json:"instances"`
-	}
-	if err := n.broker.get(ctx, "/api/v1/instances", &list); err != nil {
+	list, err := n.Broker.Instances(ctx)
+	if err != nil {
 		return false, nil //nolint:nilerr // likewise
 	}
 	for _, i := range list.Instances {
-		if i.ID != out.Tasks[0].Running.Instance || i.CloudID == "" {
+		if i.ID != tasks.Tasks[0].Running.Instance || i.CloudID == "" {
 			continue
 		}
 		how := "with a notice of 5 s"
@@ -240,8 +236,8 @@ func (n *night) take(ctx context.Context, j job, notice *simapi.Duration) (bool,
 		}
 		n.show.say("the cloud takes the machine of %s %s", j.name, how)
 		action := simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: i.CloudID}, Notice: notice}}
-		if err := n.cloud.post(ctx, "/admin/actions", action, nil); err != nil {
-			return false, fmt.Errorf("demo: taking machine %s: %w", i.CloudID, err)
+		if _, err := n.Cloud.Do(ctx, action); err != nil {
+			return false, fmt.Errorf("taking machine %s: %w", i.CloudID, err)
 		}
 		return true, nil
 	}
@@ -252,19 +248,31 @@ func (n *night) take(ctx context.Context, j job, notice *simapi.Duration) (bool,
 // priority, to compare with.
 func (n *night) startReferences(ctx context.Context) {
 	n.references.Go(func() {
-		for _, r := range renders {
-			cmd := exec.CommandContext(ctx, n.path("render", "tiles"), "--tiles", fmt.Sprint(r.tiles), "--work", fmt.Sprint(tileWork),
-				"--out", n.path("reference", r.name+".pgm"))
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-			if err := cmd.Start(); err != nil {
-				n.refErr = err
-				return
-			}
-			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, 19) // only a courtesy
-			if err := cmd.Wait(); err != nil {
-				n.refErr = err
+		for _, r := range n.renders {
+			if n.refErr = n.reference(ctx, r); n.refErr != nil {
 				return
 			}
 		}
 	})
+}
+
+func (n *night) reference(ctx context.Context, r render) error {
+	cmd := exec.Command(n.Path("render", "tiles"), "--tiles", fmt.Sprint(r.tiles), "--work", fmt.Sprint(tileWork),
+		"--out", n.Path("reference", r.name+".pgm"))
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	p, err := rig.Start(cmd, n.Path("reference.log"))
+	if err != nil {
+		return err
+	}
+	p.Humble()
+	select {
+	case <-ctx.Done():
+		p.Kill()
+		return context.Cause(ctx)
+	case <-p.Ended():
+	}
+	if p.ExitCode() != 0 {
+		return fmt.Errorf("tiles ended with exit code %d: %s", p.ExitCode(), strings.TrimSpace(p.Log()))
+	}
+	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"gpubroker/internal/api"
+	"gpubroker/internal/money"
 	"gpubroker/queue"
 )
 
@@ -21,6 +23,7 @@ type show struct {
 	names map[string]string
 	last  time.Time // when the status was last written
 	open  bool      // the status line is on the screen
+	ill   string    // the trouble last told
 }
 
 // quietly is how often a status line goes to a file.
@@ -32,21 +35,34 @@ func (s *show) line(format string, args ...any) {
 		s.open = false
 	}
 	text := fmt.Sprintf(format, args...)
-	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.start).Seconds(), cut(text))
+	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.start).Seconds(), cut(text, width))
 }
 
-// width is how much of a line there is beside the time.
-const width = 90
+// width is how much of a line of 100 columns there is beside the time.
+const width = 91
 
-func cut(text string) string {
-	if r := []rune(text); len(r) > width {
-		return string(r[:width-1]) + "…"
+// cut shortens a text to a width at a word, and says that it did.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
 	}
-	return text
+	text = string([]rune(text)[:width-1])
+	if at := strings.LastIndexByte(text, ' '); at > len(text)/2 {
+		text = strings.TrimRight(text[:at], " ,;:(")
+	}
+	return text + "…"
 }
 
 // say tells what the demo itself does.
 func (s *show) say(format string, args ...any) { s.line("● "+format, args...) }
+
+// trouble tells that a look at the broker failed, once for each kind.
+func (s *show) trouble(err error) {
+	if text := err.Error(); text != s.ill {
+		s.ill = text
+		s.line("  no look: %s", text)
+	}
+}
 
 // told are the events that are worth a line, with their words.
 var told = map[string]string{
@@ -86,23 +102,31 @@ func (s *show) event(e api.Event) {
 	if e.Kind == "checkpoint.committed" && e.Reason.Args["number"] != "1" {
 		return // the first of each attempt says that saving works
 	}
-	s.line("  %-24s %-15s %s", words, what, detail(e))
+	s.line("  %-26s %-17s %s", words, what, detail(e))
 }
 
-// detail is an event's reason, short enough for a line.
+// detail is the gist of an event, short enough for its line.
 func detail(e api.Event) string {
 	args := e.Reason.Args
 	switch e.Kind {
 	case "instance.launching":
 		return args["market"]
 	case "instance.unknown":
-		return "the cloud answered with an error; its list will tell"
+		return "an error; the cloud's list will tell"
 	case "instance.ready":
 		return "after " + args["after"]
 	case "checkpoint.committed":
-		return "number " + args["number"] + ", " + args["bytes"] + " bytes"
+		return args["bytes"] + " bytes"
 	case "job.accepted":
 		return args["tasks"] + " tasks"
+	}
+	switch e.Reason.Code {
+	case "launch_failed":
+		return "the cloud said " + args["code"]
+	case "preempted":
+		return "without a word"
+	case "preempted_notice":
+		return "with notice"
 	}
 	return e.Text
 }
@@ -112,6 +136,13 @@ func short(id string) string {
 		return "…" + id[len(id)-6:]
 	}
 	return id
+}
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // status shows jobs, machines and money in one line.
@@ -126,12 +157,7 @@ func (s *show) status(st *state) {
 	s.last = time.Now()
 	var parts []string
 	for _, j := range st.jobs {
-		_, name, _ := strings.Cut(j.Name, "-")
-		part := fmt.Sprintf("%s %d/%d", name, j.Counts.Succeeded, j.Tasks)
-		if j.Counts.Running > 0 {
-			part += fmt.Sprintf(" %d▸", j.Counts.Running)
-		}
-		parts = append(parts, part)
+		parts = append(parts, progress(j))
 	}
 	machines := map[string]int{}
 	for _, i := range st.instances {
@@ -139,15 +165,36 @@ func (s *show) status(st *state) {
 			machines[i.Kind]++
 		}
 	}
-	text := fmt.Sprintf("%s | %d spot, %d on-demand | $%s spent, $%s held",
-		strings.Join(parts, ", "), machines["spot"], machines["on-demand"], st.costs.Spent.Round(4), st.costs.Reserved.Round(4))
+	text := fmt.Sprintf("%s | %d spot, %d steady | %s spent, %s held", strings.Join(parts, ", "),
+		machines["spot"], machines["on-demand"], dollars(st.costs.Spent), dollars(st.costs.Reserved))
 	if !s.live {
 		s.line("  %s", text)
 		return
 	}
-	fmt.Fprintf(s.out, "\r\x1b[K%6.1fs  %s", time.Since(s.start).Seconds(), cut(text))
+	fmt.Fprintf(s.out, "\r\x1b[K%6.1fs  %s", time.Since(s.start).Seconds(), cut(text, width))
 	s.open = true
 }
+
+// progress is how far a job is: how many of its tasks are done, and how many run;
+// with one task a mark says it.
+func progress(j api.Job) string {
+	_, name, _ := strings.Cut(j.Name, "-")
+	switch {
+	case j.Tasks > 1 && j.Counts.Running > 0:
+		return fmt.Sprintf("%s %d/%d %d▸", name, j.Counts.Succeeded, j.Tasks, j.Counts.Running)
+	case j.Tasks > 1:
+		return fmt.Sprintf("%s %d/%d", name, j.Counts.Succeeded, j.Tasks)
+	case j.Counts.Failed > 0:
+		return name + " ✗"
+	case j.Counts.Succeeded > 0:
+		return name + " ✓"
+	case j.Counts.Running > 0:
+		return name + " ▸"
+	}
+	return name + " ·"
+}
+
+func dollars(a money.Amount) string { return "$" + a.Round(3).String() }
 
 // summary shows what the night came to.
 func (s *show) summary(sum *Summary) {
@@ -159,7 +206,7 @@ func (s *show) summary(sum *Summary) {
 	fmt.Fprintln(w)
 	row("tasks", "%d, %d succeeded, %d failed, in %d attempts", sum.Tasks, sum.Succeeded, sum.Failed, sum.Attempts)
 	row("machines taken away", "%d with notice, %d without", sum.Preemptions.Noticed, sum.Preemptions.Silent)
-	row("broker killed", "%d time", sum.BrokerKills)
+	row("broker killed", "%s", counted(sum.BrokerKills, "time"))
 	row("work lost", "%.1f s", sum.WorkLostSeconds)
 	row("machine time paid", "%.0f s on spot, %.0f s on demand", sum.SpotSeconds, sum.OnDemandSeconds)
 	row("ledger", "%s USD", sum.Ledger)

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package demo
-
-import "os/exec"
-
-func quietChild(*exec.Cmd) {}
