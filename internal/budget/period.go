@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -42,11 +43,18 @@ func (r Rule) Validate() error {
 	return nil
 }
 
+// zones keeps what was read: LoadLocation opens a file each time.
+var zones sync.Map // name → *time.Location
+
 func (r Rule) location() (*time.Location, error) {
+	if l, ok := zones.Load(r.Zone); ok {
+		return l.(*time.Location), nil
+	}
 	l, err := time.LoadLocation(r.Zone)
 	if err != nil {
 		return nil, fmt.Errorf("budget: time zone %q is not known; write for example Europe/Berlin", r.Zone)
 	}
+	zones.Store(r.Zone, l)
 	return l, nil
 }
 
