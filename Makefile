@@ -58,14 +58,18 @@ test: ## Install what is missing and run every check and test (CI runs this)
 	@$(STEP) format $(MAKE) format-check
 	@$(STEP) vet go vet ./...
 	@$(STEP) lint $(MAKE) lint
-	@$(STEP) -v test-short .ci/testenv go test -short -count=1 -timeout 10m ./...
-	@CGO_ENABLED=1 $(STEP) -v test-race .ci/testenv go test -race -count=1 -timeout 30m ./...
+	@$(STEP) -v test .ci/testenv go test -count=1 -timeout 30m ./...
+	@CGO_ENABLED=1 $(STEP) -v test-race .ci/testenv go test -race -short -count=1 -timeout 30m ./...
 	@$(STEP) -v cross $(MAKE) cross
 ifneq ($(GOTOOLCHAIN),local)
 	@$(STEP) vuln $(MAKE) vuln
 endif
 	@echo "everything passed with $$(go env GOVERSION):"
 	@$(STEP) --times
+
+.PHONY: slow
+slow: ## Tests of full size: a file of 6 GB, one of 1 GB saved ten times, versitygw as the S3 server
+	@GPUBROKER_SLOW=1 .ci/testenv go test -v -count=1 -timeout 60m -run 'Slow|Versitygw' ./internal/checkpoint ./internal/objects/s3
 
 .PHONY: check
 check: ## The quick part of test: build, format, vet, short tests, and lint if the linter is built
