@@ -83,6 +83,7 @@ func New(s Settings) (*Client, error) {
 		CheckRetry: worthAnother, Backoff: retryablehttp.LinearJitterBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	c.again = retry.StandardClient()
+	c.again.CheckRedirect = noRedirect
 	return c, nil
 }
 
