@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"gpubroker/internal/gpu"
@@ -168,4 +169,12 @@ func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
 		return reason.New("if_size", "vcpu", known(s.VCPU), "memory", cmp.Or(gib(s.Memory), "unknown"))
 	}
 	return reason.Reason{}
+}
+
+// known is a number that is unknown when it is zero.
+func known(f float64) string {
+	if f == 0 {
+		return "unknown"
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
 }

@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 				if !ok {
 					d.Fatalf(t, "no group %q", d.Input)
 				}
-				return e.String()
+				return schedtest.Explained(&e)
 			}
 			out, err := w.Command(d.Cmd, d.Input)
 			if err != nil {

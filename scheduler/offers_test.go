@@ -92,26 +92,26 @@ func TestListedOffers(t *testing.T) {
 			}
 			e, _ := scheduler.Explain(s, &w.Memo, "job")
 			if !e.Chosen {
-				t.Fatalf("nothing is chosen:\n%s", e.String())
+				t.Fatalf("nothing is chosen:\n%s", schedtest.Explained(&e))
 			}
 			if len(test.first) > 0 && !slices.Contains(test.first, e.Options[0].Shape.GPU) {
-				t.Errorf("%s comes first, expected one of %v:\n%s", e.Options[0].Shape.GPU, test.first, e.String())
+				t.Errorf("%s comes first, expected one of %v:\n%s", e.Options[0].Shape.GPU, test.first, schedtest.Explained(&e))
 			}
 			for _, o := range e.Options {
 				for word := range strings.FieldsSeq(test.never) {
 					if o.Shape.GPU == word || strings.HasPrefix(o.Shape.GPU, word+"-") {
-						t.Errorf("%s is an option:\n%s", o.Shape.GPU, e.String())
+						t.Errorf("%s is an option:\n%s", o.Shape.GPU, schedtest.Explained(&e))
 					}
 				}
 				if test.why == "not_interruptible" && o.Market.Kind == "spot" {
-					t.Errorf("spot is an option:\n%s", e.String())
+					t.Errorf("spot is an option:\n%s", schedtest.Explained(&e))
 				}
 			}
 			counted := func(c scheduler.Count) bool { return string(c.Code) == test.why }
 			if test.why != "" && !slices.ContainsFunc(e.Reasons, counted) {
-				t.Errorf("%s is no reason:\n%s", test.why, e.String())
+				t.Errorf("%s is no reason:\n%s", test.why, schedtest.Explained(&e))
 			}
-			for line := range strings.Lines(e.String()) {
+			for line := range strings.Lines(schedtest.Explained(&e)) {
 				if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
 					t.Errorf("a line of %d columns: %s", n, line)
 				}

@@ -1,4 +1,4 @@
-package scheduler
+package schedtest
 
 import (
 	"cmp"
@@ -9,14 +9,15 @@ import (
 
 	"gpubroker/internal/money"
 	"gpubroker/providers"
+	"gpubroker/scheduler"
 )
 
 // columns is the width of text for people; markets that are longer are cut.
 const columns = 100
 
-// String is the explanation for a terminal of 100 columns. Costs are in USD for
-// one task, times in UTC.
-func (e *Explanation) String() string {
+// Explained is an explanation as the scripts show it: costs in USD for one task,
+// times in UTC. What people see is drawn by the command line.
+func Explained(e *scheduler.Explanation) string {
 	var b strings.Builder
 	d := &e.Decision
 	say := func(format string, args ...any) { b.WriteString(wrap(fmt.Sprintf(format, args...), "  ") + "\n") }
@@ -30,9 +31,9 @@ func (e *Explanation) String() string {
 	}
 	say("  why    %s", d.Why)
 	if !d.Again.IsZero() {
-		say("  again  %s", clock(d.Again))
+		say("  again  %s", d.Again.UTC().Format("2006-01-02 15:04:05Z"))
 	}
-	e.table(&b)
+	table(e, &b)
 	fmt.Fprintf(&b, "\n%s, %d usable\n", plural(e.Considered, "offer"), e.Usable)
 	for _, c := range e.Reasons {
 		b.WriteString(wrap(fmt.Sprintf("%8d  %s", c.Offers, c.Sample), strings.Repeat(" ", 10)) + "\n")
@@ -51,7 +52,7 @@ func (e *Explanation) String() string {
 }
 
 // table shows the options side by side, their costs in parts.
-func (e *Explanation) table(b *strings.Builder) {
+func table(e *scheduler.Explanation, b *strings.Builder) {
 	if len(e.Options) == 0 {
 		return
 	}
@@ -71,11 +72,11 @@ func (e *Explanation) table(b *strings.Builder) {
 			cents(o.Cost.Total), cents(o.Cost.Boot), cents(o.Cost.Work), cents(o.Cost.Redo), cents(o.Cost.Rounding), short(o.Time))
 	}
 	for _, note := range [...]struct {
-		when func(*Option) bool
+		when func(*scheduler.Option) bool
 		text string
 	}{
-		{func(o *Option) bool { return !o.Cooled.IsZero() }, "~ cools down after a refusal or a preemption"},
-		{func(o *Option) bool { return o.Late && o.Cooled.IsZero() }, "! misses the deadline"},
+		{func(o *scheduler.Option) bool { return !o.Cooled.IsZero() }, "~ cools down after a refusal or a preemption"},
+		{func(o *scheduler.Option) bool { return o.Late && o.Cooled.IsZero() }, "! misses the deadline"},
 	} {
 		for i := range e.Options {
 			if note.when(&e.Options[i]) {
@@ -86,19 +87,20 @@ func (e *Explanation) table(b *strings.Builder) {
 	}
 }
 
+// number is unknown when it is zero.
+func number(f float64, unknown string) string {
+	if f == 0 {
+		return unknown
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
 func machine(s *providers.Shape) string {
 	gpus := "no GPU"
 	if s.GPUs > 0 {
 		gpus = strconv.FormatFloat(s.GPUs, 'f', -1, 64) + " x " + cmp.Or(s.GPU, s.GPUName)
 	}
-	return fmt.Sprintf("%s, %s vCPU, %s", gpus, known(s.VCPU), cmp.Or(gib(s.Memory), "memory unknown"))
-}
-
-func known(f float64) string {
-	if f == 0 {
-		return "unknown"
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64)
+	return fmt.Sprintf("%s, %s vCPU, %s", gpus, number(s.VCPU, "unknown"), number(float64(s.Memory)/(1<<30), "unknown")+" GiB of memory")
 }
 
 // cents shows money with as many decimals as tell it from others: two from $100,
