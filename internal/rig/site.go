@@ -107,14 +107,27 @@ type Broker struct {
 // StartBroker runs a broker with a configuration file, and returns when it
 // answers. Its log is named after the data folder.
 func (s *Site) StartBroker(ctx context.Context, config, data string) (*Broker, error) {
+	b, err := s.LaunchBroker(config, data)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.Ready(ctx)
+}
+
+// LaunchBroker is [Site.StartBroker] that does not wait.
+func (s *Site) LaunchBroker(config, data string) (*Broker, error) {
 	p, err := s.Start(filepath.Base(data)+".log", "serve", "--config", config)
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{Process: p, Data: data}
+	return &Broker{Process: p, Data: data}, nil
+}
+
+// Ready waits until the broker answers; before it there is no client.
+func (b *Broker) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return b, Await(ctx, "the broker", p, func() error { return b.connect(ctx) })
+	return Await(ctx, "the broker", b.Process, func() error { return b.connect(ctx) })
 }
 
 // connect reaches the broker as its client.json says.
