@@ -34,16 +34,18 @@ var errStopped = errors.New("the attempt was asked to stop")
 // record is an attempt on disk: enough to report it, and to send what it left,
 // after a restart of the agent. It holds neither secrets nor signed URLs.
 type record struct {
-	ID      string            `json:"id"`
-	Token   string            `json:"token"`
-	Task    agentapi.Task     `json:"task"`
-	Phase   agentapi.Phase    `json:"phase"`
-	Busy    time.Duration     `json:"busy"`
-	Resumed *int64            `json:"resumed,omitzero"`
-	Ended   *agentapi.Ended   `json:"ended,omitzero"`
-	Log     logPosition       `json:"log"`
-	Output  *agentapi.Output  `json:"output,omitzero"`
-	Broken  []agentapi.Broken `json:"broken,omitzero"`
+	ID      string           `json:"id"`
+	Token   string           `json:"token"`
+	Task    agentapi.Task    `json:"task"`
+	Phase   agentapi.Phase   `json:"phase"`
+	Busy    time.Duration    `json:"busy"`
+	Resumed *int64           `json:"resumed,omitzero"`
+	Ended   *agentapi.Ended  `json:"ended,omitzero"`
+	Log     logPosition      `json:"log"`
+	Output  *agentapi.Output `json:"output,omitzero"`
+	// OutputSize is the length of Output as JSON.
+	OutputSize int               `json:"output_size,omitzero"`
+	Broken     []agentapi.Broken `json:"broken,omitzero"`
 	// SaveNumber is the last number that a save was sent under; Saves are complete
 	// and not yet committed.
 	SaveNumber int64           `json:"save_number,omitzero"`
@@ -254,8 +256,9 @@ func (t *attempt) set(change func(*record)) {
 	t.a.poke()
 }
 
-// observe is the attempt as the broker is told.
-func (t *attempt) observe() agentapi.ObservedAttempt {
+// observe is the attempt as the broker is told, and the length of its output in
+// it.
+func (t *attempt) observe() (agentapi.ObservedAttempt, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := agentapi.ObservedAttempt{
@@ -279,7 +282,7 @@ func (t *attempt) observe() agentapi.ObservedAttempt {
 			o.Tail = &agentapi.Tail{Offset: off, Data: data}
 		}
 	}
-	return o
+	return o, t.rec.OutputSize
 }
 
 // busy is how long the command has run. The lock is held. It is counted by Go's
@@ -446,7 +449,9 @@ func (t *attempt) endStaging(err error) {
 		end.Layer = layerAgent
 	}
 	t.log.Warn("staging failed", "err", err)
-	t.logs.Note(end.Reason.String())
+	if t.logs != nil { // it is what failed otherwise
+		t.logs.Note(end.Reason.String())
+	}
 	t.set(func(r *record) { r.Ended, r.Phase = &end, agentapi.Uploading })
 }
 

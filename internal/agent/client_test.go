@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,6 +217,33 @@ func TestMetadataOfEachCloud(t *testing.T) {
 	if id, err := none.CloudID(context.Background()); id != "" || err != nil {
 		t.Errorf("none: %q, %v", id, err)
 	}
+}
+
+// The agent asks for its id and for notices at the same time.
+func TestMetadataIsAskedFromTwoSides(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("token")) })
+	mux.HandleFunc("GET /latest/meta-data/instance-id", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("i-1")) })
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	m, err := NewMetadata(Settings{Metadata: "ec2", MetadataURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if id, err := m.CloudID(t.Context()); err != nil || id != "i-1" {
+				t.Errorf("id %q, %v", id, err)
+			}
+		})
+		wg.Go(func() {
+			if n, err := m.Notice(t.Context()); err != nil || n != nil {
+				t.Errorf("notice %v, %v", n, err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestSettings(t *testing.T) {

@@ -88,6 +88,6 @@
 //	GPUBROKER_RESUME                      number of the checkpoint in that folder; 0 for none
 //	GPUBROKER_SAVE_NOW                    a file that appears when a save is wanted soon (rebalance advice)
 //
-// In its command and its environment {{input}}, {{output}} and {{workspace}} are
-// replaced by local paths.
+// In its command and its environment {{input}} and {{output}} are replaced by
+// local paths; the broker has filled the other placeholders.
 package agent

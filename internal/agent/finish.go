@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +126,14 @@ func (t *attempt) publish(ctx context.Context, rec record) *agentapi.Ended {
 		if err != nil {
 			return t.outputFailed(rec.Ended, err)
 		}
-		t.set(func(r *record) { r.Output = out })
+		text, err := json.Marshal(out)
+		if err != nil {
+			return t.outputFailed(rec.Ended, err)
+		}
+		if len(text) > agentapi.MaxOutput {
+			return t.outputFailed(rec.Ended, tooMany(len(out.Files)))
+		}
+		t.set(func(r *record) { r.Output, r.OutputSize = out, len(text) })
 		rec.Output = out
 	}
 	var failed string
@@ -155,6 +163,14 @@ func (t *attempt) outputFailed(was *agentapi.Ended, err error) *agentapi.Ended {
 	return &end
 }
 
+// fileListed is the least that a file takes in the JSON of an output, beside its
+// name: its size, digest and one part.
+const fileListed = 150
+
+func tooMany(files int) error {
+	return fmt.Errorf("%w: its list of %d files is too long to be told; pack them into archives, or split the task", errOutput, files)
+}
+
 // sendOutput sends the parts of what the task left.
 func (t *attempt) sendOutput(ctx context.Context, spec agentapi.OutputSpec) (*agentapi.Output, error) {
 	root, err := t.local(spec.Path)
@@ -165,6 +181,13 @@ func (t *attempt) sendOutput(ctx context.Context, spec agentapi.OutputSpec) (*ag
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOutput, err)
 	}
+	listed := 0
+	for _, name := range names {
+		listed += len(name) + fileListed
+	}
+	if listed > agentapi.MaxOutput {
+		return nil, tooMany(len(names)) // before anything is sent
+	}
 	out := &agentapi.Output{Files: make([]agentapi.OutputFile, 0, len(names))}
 	for _, name := range names {
 		file, err := t.sendFile(ctx, filepath.Join(root, filepath.FromSlash(name)), name)
@@ -173,13 +196,13 @@ func (t *attempt) sendOutput(ctx context.Context, spec agentapi.OutputSpec) (*ag
 		}
 		out.Files = append(out.Files, file)
 	}
-	out.Digest = OutputDigest(out.Files)
+	out.Digest = outputDigest(out.Files)
 	return out, nil
 }
 
-// OutputDigest is the digest of an output: SHA-256 over one line per file in the
+// outputDigest is the digest of an output: SHA-256 over one line per file in the
 // order of their names, each the quoted name, the size and the file's digest.
-func OutputDigest(files []agentapi.OutputFile) string {
+func outputDigest(files []agentapi.OutputFile) string {
 	sorted := append([]agentapi.OutputFile(nil), files...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Name < sorted[j].Name })
 	h := sha256.New()
@@ -254,12 +277,12 @@ func (t *attempt) sendFile(ctx context.Context, path, name string) (agentapi.Out
 		turns <- struct{}{}
 		sending.Go(func() {
 			defer func() { <-turns }()
-			etag, digest, err := t.moves.Put(ctx, outputPart(name, i+1), f, off, size)
+			etag, _, err := t.moves.Put(ctx, outputPart(name, i+1), f, off, size)
 			if err != nil {
 				cancel(err)
 				return
 			}
-			file.Parts[i] = agentapi.Part{Number: i + 1, ETag: etag, Bytes: size, Digest: digest}
+			file.Parts[i] = agentapi.Part{Number: i + 1, ETag: etag, Bytes: size}
 		})
 	}
 	sending.Wait()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -132,7 +133,8 @@ func (l *logSink) match() {
 	if len(found) == 0 {
 		return
 	}
-	if v, err := strconv.ParseFloat(string(found[len(found)-1][1]), 64); err == nil {
+	// "nan" and "inf" are numbers to ParseFloat, and none to JSON.
+	if v, err := strconv.ParseFloat(string(found[len(found)-1][1]), 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		l.units = &v
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gpubroker/internal/agentapi"
@@ -174,10 +175,14 @@ func twoNotices(ctx context.Context, get func(context.Context, string) (string, 
 type ec2Metadata struct {
 	base   string
 	client *http.Client
-	token  string
+
+	mu    sync.Mutex // notices and the id are asked for at the same time
+	token string
 }
 
 func (m *ec2Metadata) get(ctx context.Context, path string) (string, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for try := 0; ; try++ {
 		if m.token == "" {
 			token, found, err := ask(ctx, m.client, http.MethodPut, m.base+"/latest/api/token",

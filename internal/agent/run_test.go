@@ -36,7 +36,7 @@ func TestRunsACommandToItsEnd(t *testing.T) {
 	if got := b.store.get("a1/out//1"); got != "SOME TEXT\n" {
 		t.Errorf("output %q", got)
 	}
-	if end.Output == nil || len(end.Output.Files) != 1 || end.Output.Digest != OutputDigest(end.Output.Files) || end.Output.Files[0].Digest != "sha256:"+sha256Hex("SOME TEXT\n") {
+	if end.Output == nil || len(end.Output.Files) != 1 || end.Output.Digest != outputDigest(end.Output.Files) || end.Output.Files[0].Digest != "sha256:"+sha256Hex("SOME TEXT\n") {
 		t.Errorf("output: %+v", end.Output)
 	}
 	b.until("the attempt to be forgotten", func() bool { return len(b.last.Attempts) == 0 })
@@ -58,6 +58,8 @@ func TestHowCommandsEnd(t *testing.T) {
 		{"signal", agentapi.Task{Shell: "kill -USR1 $$; sleep 60"}, agentapi.Ended{Signal: "SIGUSR1", Layer: "task"}},
 		{"missing", agentapi.Task{Command: []string{"no-such-program"}}, agentapi.Ended{ExitCode: new(127), Layer: "task"}},
 		{"nothing", agentapi.Task{}, agentapi.Ended{Layer: "task"}},
+		{"pattern", agentapi.Task{Shell: "true", ProgressLog: "("}, agentapi.Ended{Layer: "task"}},
+		{"many files", agentapi.Task{Shell: `cd "{{output}}" && seq -f "$(printf %0200d 0)%g" 12500 | xargs touch`, Output: &agentapi.OutputSpec{Path: "out", Folder: true}}, agentapi.Ended{ExitCode: new(0), Layer: "task"}},
 		{"outside", agentapi.Task{Shell: "true", Output: &agentapi.OutputSpec{Path: "../../x"}}, agentapi.Ended{Layer: "task"}},
 		{"no output", agentapi.Task{Shell: "true", Output: &agentapi.OutputSpec{Path: "x"}}, agentapi.Ended{ExitCode: new(0), Layer: "task"}},
 		{"no input", agentapi.Task{Shell: "true", Fetch: []agentapi.Fetch{{Name: "nowhere", Path: "x"}}}, agentapi.Ended{Layer: "task"}},

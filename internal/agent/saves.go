@@ -222,9 +222,12 @@ func (s *saving) sendOne(ctx context.Context, w *takenSave) {
 			return
 		}
 	}
+	t.mu.Lock()
+	next := t.want.Next
+	t.mu.Unlock()
 	at := w.at
 	t.set(func(r *record) {
-		r.SaveNumber = max(r.SaveNumber+1, t.want.Next)
+		r.SaveNumber = max(r.SaveNumber+1, next)
 		at.Number = r.SaveNumber
 	})
 	began := time.Now()

@@ -1,25 +1,21 @@
 package agent
 
 import (
-	"archive/tar"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
+	"gpubroker/internal/workdir"
 )
 
 // stage makes the workspace: the job's files, the input, the checkpoint to
@@ -48,8 +44,8 @@ func (t *attempt) stage(ctx context.Context) (Command, error) {
 		if err := t.fetch(ctx, *task.Workdir, archive); err != nil {
 			return Command{}, err
 		}
-		if err := unpack(ctx, archive, t.work()); err != nil {
-			return Command{}, fmt.Errorf("agent: unpack the working folder: %w", err)
+		if err := t.unpack(ctx, archive); err != nil {
+			return Command{}, fmt.Errorf("agent: the working folder: %w", err)
 		}
 		if err := os.Remove(archive); err != nil {
 			return Command{}, agentError(err)
@@ -91,10 +87,21 @@ func (t *attempt) fetch(ctx context.Context, f agentapi.Fetch, path string) erro
 	if f.URL != "" {
 		from = func(context.Context, string) (string, error) { return t.fresh(f), nil }
 	}
-	if err := fetchTo(ctx, t.a.store, from, path, f.Digest, f.Bytes); err != nil {
-		return fmt.Errorf("agent: fetch %s: %w", cmp.Or(f.Path, f.Name), err)
+	if err := t.moves.Fetch(ctx, cmp.Or(f.Path, f.Name), from, path, f.Digest, f.Bytes); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
+}
+
+// unpack writes the archive of a working folder into the workspace. How much it
+// may hold was decided when it was taken in.
+func (t *attempt) unpack(ctx context.Context, archive string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return workdir.Unpack(ctx, f, t.work(), math.MaxInt64)
 }
 
 // fresh is the URL of a file as the broker signed it last.
@@ -189,7 +196,7 @@ func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 			return Command{}, agentError(err)
 		}
 	}
-	fill := strings.NewReplacer("{{input}}", input, "{{output}}", output, "{{workspace}}", t.work())
+	fill := strings.NewReplacer("{{input}}", input, "{{output}}", output)
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/cuda/bin",
 		"HOME": t.work(), "TMPDIR": t.tmp(), "LANG": "C.UTF-8", "PWD": t.work(),
@@ -241,67 +248,4 @@ func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 		list = append(list, k+"="+env[k])
 	}
 	return Command{ID: t.id, Args: args, Dir: t.work(), Env: list, Memory: task.Memory}, nil
-}
-
-// unpack writes a tar.gz below a folder. Nothing in it can lead out.
-func unpack(ctx context.Context, archive, into string) error {
-	f, err := os.Open(archive)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	zr, err := gzip.NewReader(f)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(into)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for tr := tar.NewReader(zr); ; {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err == nil {
-			err = unpackOne(root, h, tr)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func unpackOne(root *os.Root, h *tar.Header, from io.Reader) error {
-	name := filepath.Clean(h.Name)
-	mode := fs.FileMode(h.Mode) & 0o777
-	if dir := filepath.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return root.MkdirAll(name, mode|0o700)
-	case tar.TypeSymlink:
-		return root.Symlink(h.Linkname, name)
-	case tar.TypeReg:
-		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode|0o600)
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, from); err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", name, err), out.Close())
-		}
-		if err := out.Close(); err != nil {
-			return err
-		}
-		return root.Chtimes(name, time.Time{}, h.ModTime)
-	default:
-		return fmt.Errorf("%s: entries of type %q are not unpacked: %w", name, h.Typeflag, syscall.ENOTSUP)
-	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -201,8 +202,15 @@ func (a *Agent) observe() agentapi.Observed {
 		Instance: a.id.Instance, BootID: a.Clock.Boot(), DiskFree: diskFree(a.set.Dir),
 		Attempts: []agentapi.ObservedAttempt{},
 	}
+	room := agentapi.MaxOutput
 	for _, t := range a.list() {
-		o.Attempts = append(o.Attempts, t.observe())
+		seen, output := t.observe()
+		// What does not fit beside the others has its turn when they are published.
+		if room -= output; room < 0 {
+			room += output
+			seen.Output = nil
+		}
+		o.Attempts = append(o.Attempts, seen)
 	}
 	a.mu.Lock()
 	o.Revision = a.revision
@@ -268,5 +276,29 @@ func leaseStop(left time.Duration) stopOrder {
 	return stopOrder{
 		why:   reason.New("lease_ended", "why", "it was not extended"),
 		layer: layerMachine, by: time.Now().Add(left), save: true,
+	}
+}
+
+// backoff is the pause before try n+1: doubled from first to most, and spread so
+// that a thousand agents do not come at once.
+func backoff(n int, first, most time.Duration) time.Duration {
+	d := most
+	if n < 20 {
+		d = min(first<<(n-1), most)
+	}
+	return d/2 + rand.N(d)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
 	}
 }

@@ -26,6 +26,9 @@ const (
 	MaxWait = 20 * time.Second
 	// MaxBody is the largest request or answer.
 	MaxBody = 8 << 20
+	// MaxOutput is the largest [Output] as JSON: it is told in each call until it
+	// is published.
+	MaxOutput = MaxBody / 2
 	// PartSize is the size of every part of a save or an output but the last.
 	PartSize = 64 << 20
 )
@@ -173,7 +176,6 @@ type Part struct {
 	Number int    `json:"number"` // from 1
 	ETag   string `json:"etag"`
 	Bytes  int64  `json:"bytes"`
-	Digest string `json:"digest,omitzero"`
 }
 
 // Want asks for signed URLs beyond those granted ahead. Names are relative to

@@ -48,62 +48,69 @@ func parseManifestKey(key string) (place, error) {
 // The bytes of parts are checked by whoever resumes. What is wrong with the save
 // is a [*Flaw]; any other error says that the store could not be asked.
 func Verify(ctx context.Context, s objects.Store, key, digest string) (*Manifest, error) {
-	m, err := load(ctx, s, key, digest)
+	m, _, err := verify(ctx, s, key, digest)
+	return m, err
+}
+
+// verify is Verify, of any digest if it is empty, and returns the digest.
+func verify(ctx context.Context, s objects.Store, key, digest string) (*Manifest, string, error) {
+	m, sum, err := load(ctx, s, key, digest)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	at, err := parseManifestKey(key)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	want := map[string]int64{}
 	for p := range m.parts() {
 		if n, ok := want[p.Key]; ok && n != p.Bytes {
-			return nil, &Flaw{key, fmt.Sprintf("part %s has two sizes", p.Key)}
+			return nil, "", &Flaw{key, fmt.Sprintf("part %s has two sizes", p.Key)}
 		}
 		want[p.Key] = p.Bytes
 	}
 	got, err := sizes(ctx, s, at.task, want)
 	if err != nil {
-		return nil, fmt.Errorf("look for the parts of save %s: %w", key, err)
+		return nil, "", fmt.Errorf("look for the parts of save %s: %w", key, err)
 	}
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		switch n, ok := got[k]; {
 		case !ok:
-			return nil, &Flaw{key, fmt.Sprintf("part %s is not there", k)}
+			return nil, "", &Flaw{key, fmt.Sprintf("part %s is not there", k)}
 		case n != want[k]:
-			return nil, &Flaw{key, fmt.Sprintf("part %s has %d bytes instead of %d", k, n, want[k])}
+			return nil, "", &Flaw{key, fmt.Sprintf("part %s has %d bytes instead of %d", k, n, want[k])}
 		}
 	}
-	return m, nil
+	return m, sum, nil
 }
 
-// load reads a manifest; an empty digest takes any.
-func load(ctx context.Context, s objects.Store, key, digest string) (*Manifest, error) {
+// load reads a manifest and returns its digest; an empty digest takes any.
+func load(ctx context.Context, s objects.Store, key, digest string) (*Manifest, string, error) {
 	at, err := parseManifestKey(key)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	data, err := objects.ReadAll(ctx, s, key, MaxManifest)
 	switch {
 	case objects.Is(err, objects.NotFound):
-		return nil, &Flaw{key, "its manifest is not there"}
+		return nil, "", &Flaw{key, "its manifest is not there"}
 	case objects.Is(err, objects.Invalid):
-		return nil, &Flaw{key, err.Error()}
+		return nil, "", &Flaw{key, err.Error()}
 	case err != nil:
-		return nil, fmt.Errorf("read the manifest of a save: %w", err)
+		return nil, "", fmt.Errorf("read the manifest of a save: %w", err)
 	}
-	if got := Digest(data); digest != "" && got != digest {
-		return nil, &Flaw{key, fmt.Sprintf("its manifest has digest %s instead of %s", got, digest)}
+	got := Digest(data)
+	if digest != "" && got != digest {
+		return nil, "", &Flaw{key, fmt.Sprintf("its manifest has digest %s instead of %s", got, digest)}
 	}
 	m, err := Parse(data)
 	if err != nil {
-		return nil, &Flaw{key, err.Error()}
+		return nil, "", &Flaw{key, err.Error()}
 	}
 	if m.Number != at.number {
-		return nil, &Flaw{key, fmt.Sprintf("its manifest is of save %d", m.Number)}
+		return nil, "", &Flaw{key, fmt.Sprintf("its manifest is of save %d", m.Number)}
 	}
-	return m, nil
+	return m, got, nil
 }
 
 // parts yields every part of every file.
@@ -183,12 +190,7 @@ func Adopt(ctx context.Context, s objects.Store, task queue.TaskID, attempt stri
 		if err != nil {
 			return nil, nil, err
 		}
-		data, err := objects.ReadAll(ctx, s, key, MaxManifest)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the manifest of a save: %w", err)
-		}
-		sum := Digest(data)
-		m, err := Verify(ctx, s, key, sum)
+		m, sum, err := verify(ctx, s, key, "")
 		if f, ok := errors.AsType[*Flaw](err); ok {
 			flaws = append(flaws, f)
 			continue
@@ -262,7 +264,7 @@ func Sweep(ctx context.Context, s objects.Store, sw Sweeping) (Swept, error) {
 		if err != nil {
 			return Swept{}, err
 		}
-		m, err := load(ctx, s, key, k.Digest)
+		m, _, err := load(ctx, s, key, k.Digest)
 		if err != nil {
 			return Swept{}, fmt.Errorf("sweep task %s: %w", sw.Task, err)
 		}

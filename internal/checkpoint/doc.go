@@ -15,6 +15,7 @@
 // after a start, [Sweep], and [Grants], which decides what an attempt may touch.
 //
 // Limits: a memory-mapped file that is written after its save was complete, or a
-// file whose times are set back, may change without a trace in its times. What was uploaded is then refused if the
-// bytes differ between hashing and sending, and otherwise is what the file held.
+// file whose times are set back, may change without a trace in its times. What was
+// uploaded is then refused if the bytes differ between hashing and sending, and
+// otherwise is what the file held.
 package checkpoint

@@ -35,7 +35,14 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, root: objectstest.Dir(t), committed: map[int64]string{}, digests: map[int64]string{}}
+	return newWorldIn(t, objectstest.Dir(t))
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func newWorldIn(t testing.TB, root string) *world {
+	t.Helper()
+	w := &world{t: t, root: root, committed: map[int64]string{}, digests: map[int64]string{}}
 	folders, err := objects.NewFolders("http://broker.test", bytes.Repeat([]byte("k"), 32), time.Now)
 	must(t, err)
 	t.Cleanup(func() { folders.Close() })
@@ -62,7 +69,7 @@ func (w *world) machine(attempt string, partSize int64) *machine {
 	top := w.t.TempDir()
 	m := &machine{world: w, attempt: attempt, dir: filepath.Join(top, "ckpt"), asides: filepath.Join(top, "aside"), next: 1}
 	must(w.t, os.Mkdir(m.asides, 0o700))
-	m.tr = &checkpoint.Transfer{URLs: m, Client: w.net.Client(), Log: slog.New(slog.DiscardHandler)}
+	m.tr = &checkpoint.Transfer{URLs: m, Client: w.net.Client(), Log: quiet}
 	var err error
 	m.saver, err = checkpoint.NewSaver(attempt, m.tr, partSize)
 	must(w.t, err)

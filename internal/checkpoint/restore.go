@@ -37,8 +37,9 @@ func (e *BrokenError) Broken() agentapi.Broken {
 // up: the wire may be at fault once.
 const badTries = 3
 
-// Restore downloads a checkpoint and puts it in place of dir, which is missing or
-// empty; it appears whole or not at all. What is wrong with the checkpoint itself
+// Restore downloads a checkpoint into dir; nothing of it appears before all of it
+// is there. Files that dir holds already, from a working folder or an input, stay
+// where the checkpoint has none of their name. What is wrong with the checkpoint itself
 // is a [*BrokenError]; a store that is away is waited for as long as ctx lasts.
 // The manifest URL of c is tried first, then "get/manifest/N".
 func Restore(ctx context.Context, t *Transfer, c agentapi.Resume, dir string) (*Manifest, error) {
@@ -89,12 +90,63 @@ func restore(ctx context.Context, t *Transfer, c agentapi.Resume, dir string) (_
 		return nil, err
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the folder to restore to: %w", err)
+		if err := m.moveOver(tmp, dir); err != nil {
+			return nil, fmt.Errorf("put it into %s: %w", dir, err)
+		}
+		return m, nil
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// moveOver moves the files of the checkpoint from one folder into another beside
+// it, over what stands in their way.
+func (m *Manifest) moveOver(from, to string) error {
+	root, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	from, to = filepath.Base(from), filepath.Base(to)
+	made := map[string]bool{".": true}
+	var folder func(name string) error
+	folder = func(name string) error {
+		if made[name] {
+			return nil
+		}
+		if err := folder(path.Dir(name)); err != nil {
+			return err
+		}
+		if st, err := root.Lstat(name); err == nil && !st.IsDir() {
+			if err := root.Remove(name); err != nil {
+				return err
+			}
+		}
+		made[name] = true
+		return root.MkdirAll(name, 0o755)
+	}
+	for _, name := range m.Empty {
+		if err := folder(path.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Files {
+		at := path.Join(to, f.Path)
+		if err := folder(path.Dir(at)); err != nil {
+			return err
+		}
+		if st, err := root.Lstat(at); err == nil && st.IsDir() {
+			if err := root.RemoveAll(at); err != nil {
+				return err
+			}
+		}
+		if err := root.Rename(path.Join(from, f.Path), at); err != nil {
+			return err
+		}
+	}
+	return root.RemoveAll(from)
 }
 
 // badObject is an object that is not what it should be.

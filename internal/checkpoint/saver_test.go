@@ -68,6 +68,40 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// A checkpoint comes over what a working folder brought, and leaves the rest.
+func TestRestoreOverAWorkingFolder(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("a1", 4*kb)
+	m.write("md.log", []byte("step 100"))
+	m.write("sub/state.cpt", []byte("state"))
+	m.write("data/0", []byte("a folder now"))
+	must(t, os.MkdirAll(filepath.Join(m.dir, "frames"), 0o755))
+	m.saved(1)
+
+	n := w.machine("a2", 4*kb)
+	outside := filepath.Join(filepath.Dir(n.dir), "outside")
+	must(t, os.Mkdir(outside, 0o755))
+	n.write("topol.tpr", []byte("input"))
+	n.write("md.log", []byte("old"))
+	n.write("sub/state.cpt/x", []byte("a file now"))
+	must(t, os.Symlink("../outside", filepath.Join(n.dir, "data")))
+	if man, broken := n.resume(); man == nil || len(broken) > 0 {
+		t.Fatalf("resumed %+v, broken %v", man, broken)
+	}
+	want := map[string]string{
+		"topol.tpr": "-rw-r--r-- input", "md.log": "-rw-r--r-- step 100", "sub/state.cpt": "-rw-r--r-- state",
+		"data/0": "-rw-r--r-- a folder now", "frames/": "empty",
+	}
+	if d := cmp.Diff(want, tree(t, n.dir)); d != "" {
+		t.Errorf("restored (-want +got):\n%s", d)
+	}
+	left, err := os.ReadDir(filepath.Dir(n.dir))
+	must(t, err)
+	if len(left) != 3 || len(tree(t, outside)) != 0 {
+		t.Errorf("beside it: %v, outside: %v", left, tree(t, outside))
+	}
+}
+
 // An append-only file saved ten times goes up about once.
 func TestAppendOnly(t *testing.T) {
 	// The proportions of 1 GB in parts of 64 MiB, scaled down by 1024.
