@@ -96,7 +96,7 @@ func snapshot(ctx context.Context, dir, aside string, appended []string) (_ *Set
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	before, err := scan(dir)
+	before, err := scan(dir, appended)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,6 @@ func snapshot(ctx context.Context, dir, aside string, appended []string) (_ *Set
 				}
 				return nil, err
 			}
-			f.grows = slices.ContainsFunc(appended, func(p string) bool { return matches(p, f.Path) })
 			if !f.grows {
 				newest = max(newest, f.id.modified)
 			}
@@ -131,7 +130,7 @@ func snapshot(ctx context.Context, dir, aside string, appended []string) (_ *Set
 			return nil, context.Cause(ctx)
 		}
 	}
-	after, err := scan(dir)
+	after, err := scan(dir, appended)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +157,8 @@ func (a *scanned) equal(b *scanned) bool {
 	})
 }
 
-func scan(dir string) (*scanned, error) {
+// scan reads what a folder holds. Files that fit a pattern of appended may grow.
+func scan(dir string, appended []string) (*scanned, error) {
 	var s scanned
 	children := map[string]int{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -201,6 +201,7 @@ func scan(dir string) (*scanned, error) {
 		switch {
 		case st.Mode().IsRegular():
 			f.Bytes, f.id = st.Size(), identify(st)
+			f.grows = slices.ContainsFunc(appended, func(p string) bool { return matches(p, rel) })
 		case st.Mode()&fs.ModeSymlink != 0:
 			if f.Link, err = os.Readlink(name); err != nil {
 				return err

@@ -28,7 +28,7 @@ const (
 //   - without either, when a file or folder is renamed to a place below the folder under
 //     a name that is not [Temporary];
 //   - with quiesce set, when files have changed and then been left alone for so
-//     long, and not by renames.
+//     long, and not by renames; files that are only appended to may go on growing.
 //
 // A plain write alone completes nothing. A rename within a folder that was made
 // in the same instant may go unseen: rename the folder, or use a marker.
@@ -40,9 +40,11 @@ type Watcher struct {
 	dir     string
 	marker  string
 	quiesce time.Duration
-	log     *slog.Logger
-	stop    chan struct{}
-	wg      sync.WaitGroup
+	// appended are patterns of files whose growth is no change to quiesce.
+	appended []string
+	log      *slog.Logger
+	stop     chan struct{}
+	wg       sync.WaitGroup
 
 	source *events
 
@@ -61,7 +63,7 @@ func Watch(dir string, spec agentapi.CheckpointSpec, log *slog.Logger) (*Watcher
 	}
 	c := make(chan struct{}, 1)
 	w := &Watcher{
-		C: c, c: c, dir: dir, marker: spec.Marker, quiesce: spec.Quiesce.Std(),
+		C: c, c: c, dir: dir, marker: spec.Marker, quiesce: spec.Quiesce.Std(), appended: spec.Append,
 		log: log, stop: make(chan struct{}),
 	}
 	var err error
@@ -69,7 +71,7 @@ func Watch(dir string, spec agentapi.CheckpointSpec, log *slog.Logger) (*Watcher
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	if w.quiesce > 0 {
-		if w.seen, err = scan(dir); err != nil {
+		if w.seen, err = scan(dir, w.appended); err != nil {
 			return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.source.close())
 		}
 		w.wg.Go(w.poll)
@@ -180,16 +182,16 @@ func (w *Watcher) poll() {
 			return
 		case <-t.C:
 		}
-		now, err := scan(w.dir)
+		now, err := scan(w.dir, w.appended)
 		if err != nil {
 			w.log.Warn("cannot look at the checkpoint folder", "dir", w.dir, "err", err)
 			continue
 		}
-		if !now.equal(last) {
+		if !last.equal(now) {
 			last, since = now, time.Now()
 			continue
 		}
-		if time.Since(since) < w.quiesce || now.equal(w.seen) || len(now.files) == 0 {
+		if time.Since(since) < w.quiesce || w.seen.equal(now) || len(now.files) == 0 {
 			continue
 		}
 		w.seen = now

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,7 +129,28 @@ func TestWatchTells(t *testing.T) {
 func TestWatchQuiesce(t *testing.T) {
 	j := job{t, filepath.Join(t.TempDir(), "ckpt")}
 	j.write("old", "from before")
-	w := watch(t, j.dir, agentapi.CheckpointSpec{Quiesce: agentapi.Of(200 * time.Millisecond)})
+	j.write("run/md.log", "step 0\n")
+	// The log never stands still, and is no part of what is waited for.
+	log, err := os.OpenFile(j.path("run/md.log"), os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	defer log.Close()
+	stop := make(chan struct{})
+	var growing sync.WaitGroup
+	growing.Go(func() {
+		for tick := time.Tick(10 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick:
+				if _, err := log.WriteString("step\n"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	defer growing.Wait()
+	defer close(stop)
+	w := watch(t, j.dir, agentapi.CheckpointSpec{Quiesce: agentapi.Of(200 * time.Millisecond), Append: []string{"*.log"}})
 	defer w.Close()
 	select {
 	case <-w.C:

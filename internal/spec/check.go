@@ -424,6 +424,14 @@ func checkFiles(j *Job, report reporter, faulty func(string) bool) {
 	if c := j.Checkpoint; c != nil && c.Dir != "" && !inside(c.Dir) {
 		report("checkpoint.dir", "", "expected a folder below the working directory, found %q", c.Dir)
 	}
+	if c := j.Checkpoint; c != nil {
+		for i, p := range c.Append {
+			_, err := path.Match(p, "x")
+			if err != nil || !inside(p) || path.Clean(p) != p || strings.Contains(p, "**") {
+				report(fmt.Sprintf("checkpoint.append[%d]", i), `for example "*.log", or "run/*.xtc" below the folder of saves`, "expected a file's name or a pattern, found %q", p)
+			}
+		}
+	}
 	targets := map[string]int{}
 	for i, in := range j.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)

@@ -146,6 +146,7 @@ type Checkpoint struct {
 	StopSignal string            `json:"stop_signal,omitzero" enum:"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2" doc:"signal that makes the program save and end; default SIGTERM"`
 	Complete   *Complete         `json:"complete,omitzero" doc:"what makes a save complete: rename (moved to its final name) or {marker: NAME}; default rename"`
 	Quiesce    quantity.Duration `json:"quiesce,omitzero" doc:"instead of complete: a save that has not changed for so long is whole"`
+	Append     []string          `json:"append,omitempty" single:"true" doc:"files that are only appended to, by name or pattern: they may grow while they are saved"`
 	Keep       int               `json:"keep,omitzero" min:"1" max:"100" doc:"saves that are kept; default 3"`
 }
 

@@ -90,7 +90,7 @@ func (j *Job) hoistPreset(report reporter) {
 		j.Preset = c.Preset
 	}
 	c.Preset = ""
-	if *c == (Checkpoint{}) {
+	if reflect.ValueOf(*c).IsZero() {
 		j.Checkpoint = nil
 	}
 }

@@ -62,6 +62,9 @@ func (j *Job) WithDefaults() *Job {
 			if c.Complete == nil && c.Quiesce == 0 {
 				c.Complete, c.Quiesce = p.Complete, p.Quiesce
 			}
+			if c.Append == nil {
+				c.Append = p.Append
+			}
 		}
 		c.StopSignal = cmp.Or(c.StopSignal, "SIGTERM")
 		if c.Complete == nil && c.Quiesce == 0 {

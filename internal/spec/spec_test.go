@@ -256,7 +256,7 @@ func drawSpec(t *rapid.T) string {
 	maybe("inputs: [{from: s3://a/b, to: in/}, {from: ./x, to: y}]")
 	maybe("secrets: {A: %s}", "env:B", "file:/run/x")
 	fmt.Fprintf(&b, "run:\n  %s\n", rapid.SampledFrom([]string{`command: [x, -1, 1e3, "null", "", "a\tb", 'c''d', "<&>\U0001F600"]`, "shell: |\n    set -e\n    echo \"$x\"  # y\n", "command: [a]\n  env: {A1: 06:00, B: \"\", C: yes, D: 0x10}"}).Draw(t, "run"))
-	maybe("checkpoint: {dir: ckpt, interval: 5m%s}", "", ", quiesce: 10s", ", complete: rename", ", complete: {marker: done.txt}", ", stop_signal: SIGUSR1, keep: 5")
+	maybe("checkpoint: {dir: ckpt, interval: 5m%s}", "", ", quiesce: 10s", ", complete: rename", ", complete: {marker: done.txt}", ", stop_signal: SIGUSR1, keep: 5", `, append: "*.log"`, ", append: [run/*.xtc, md.log]")
 	maybe("preset: %s", "gromacs", "deepspeed")
 	maybe(`progress: {log: "frame=\\s*(\\d+)", total: %s}`, "1000", "0.5")
 	maybe("retry: {failures: 2, only_exit_codes: %s}", "1", "[1, 255]")
@@ -307,7 +307,7 @@ func TestWithDefaults(t *testing.T) {
 	j := parse("preset: gromacs\nscenario: md\ncheckpoint: {interval: 10m}\n")
 	before := string(j.Canonical())
 	d := j.WithDefaults()
-	if c := d.Checkpoint; c.Dir != "." || c.StopSignal != "SIGTERM" || c.Complete == nil || *c.Complete != (Complete{}) || c.Keep != 3 || c.Interval.Std().Minutes() != 10 {
+	if c := d.Checkpoint; c.Dir != "." || c.StopSignal != "SIGTERM" || c.Complete == nil || *c.Complete != (Complete{}) || c.Keep != 3 || c.Interval.Std().Minutes() != 10 || !slices.Contains(c.Append, "*.xtc") {
 		t.Errorf("%+v", c)
 	}
 	if d.Progress == nil || d.Spot.Policy != "auto" || d.Resources.GPUCount != 1 || d.Resources.Slots != 1 || d.Retry.Failures != 0 {
