@@ -26,7 +26,7 @@ func playDemo(ctx context.Context, o cli.DemoOptions) error {
 		limit = 0
 	}
 	return demo.Run(ctx, demo.Options{
-		Keep: o.Keep, JSON: o.JSON, Stdout: o.Out, Stderr: o.Err, Self: self, Limit: limit,
+		Keep: o.Keep, Short: o.Short, JSON: o.JSON, Stdout: o.Out, Stderr: o.Err, Self: self, Limit: limit,
 		Live: isFile && term.IsTerminal(f.Fd()),
 	})
 }

@@ -59,10 +59,11 @@ type ServeOptions struct {
 
 // DemoOptions are the flags of demo.
 type DemoOptions struct {
-	Keep bool // leave everything running
-	JSON bool // print the summary as one JSON object
-	Out  io.Writer
-	Err  io.Writer
+	Keep  bool // leave everything running
+	Short bool // a third of the work
+	JSON  bool // print the summary as one JSON object
+	Out   io.Writer
+	Err   io.Writer
 }
 
 // SweepOptions are the flags of sweep.

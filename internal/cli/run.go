@@ -72,6 +72,7 @@ func (a *app) demo() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "leave everything running and say how to look at it")
+	cmd.Flags().BoolVar(&o.Short, "short", false, "a third of the work")
 	return cmd
 }
 

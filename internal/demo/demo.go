@@ -24,11 +24,7 @@ type Options struct {
 	Live   bool   // Stdout is a terminal: the status line is rewritten in place
 	Self   string // the gpubroker program; gpubroker-agent and tiles lie beside it
 	Limit  time.Duration
-	// Short plays a night of a third of the work, for tests.
-	Short bool
-	// Spoil, when set, is called with the folder before the results in it are
-	// checked: tests damage them.
-	Spoil func(dir string) error
+	Short  bool // a third of the work
 }
 
 // Summary is what the night came to.
