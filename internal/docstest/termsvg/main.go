@@ -60,9 +60,11 @@ func shorten(lines []string, from string, cuts []string) []string {
 	return lines
 }
 
+// index finds the first line that contains part; how many spaces are between
+// words does not matter.
 func index(lines []string, part string) int {
 	for i, l := range lines {
-		if strings.Contains(l, part) {
+		if strings.Contains(strings.Join(strings.Fields(l), " "), part) {
 			return i
 		}
 	}

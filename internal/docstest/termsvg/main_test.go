@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
-	lines := []string{"build", "start", "one", "two", "three", "end", "sum"}
+	lines := []string{"build", "start", "one", "two", "three   more", "end", "sum"}
 	for _, c := range []struct {
 		from string
 		cuts []string
@@ -32,6 +33,7 @@ func TestShorten(t *testing.T) {
 		{"start", []string{"one..end"}, []string{"start", "one", "     …", "end", "sum"}},
 		{"", []string{"build..one", "two..end"}, []string{"build", "     …", "one", "two", "     …", "end", "sum"}},
 		{"", []string{"nothing..end", "one..nothing", "one..two"}, lines},
+		{"three more", nil, []string{"three   more", "end", "sum"}},
 	} {
 		if diff := cmp.Diff(c.want, shorten(lines, c.from, c.cuts)); diff != "" {
 			t.Errorf("from %q, cuts %q:\n%s", c.from, c.cuts, diff)
@@ -46,7 +48,7 @@ func TestDraw(t *testing.T) {
 	var texts []string
 	for {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
