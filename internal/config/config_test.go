@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -216,4 +217,15 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("no defaults")
 		}
 	})
+}
+
+// Settings are handed on as they are, but not expanded without end.
+func TestSettingsOfAliasesWithoutEnd(t *testing.T) {
+	text := "providers:\n- name: a\n  type: t\n  settings:\n    l0: &l0 [x, x]\n"
+	for i := range 40 {
+		text += fmt.Sprintf("    l%d: &l%d [*l%d, *l%d]\n", i+1, i+1, i, i)
+	}
+	if _, err := Parse("c.yaml", []byte(text), nil); err == nil || !strings.Contains(err.Error(), "expand without end") {
+		t.Errorf("%v", err)
+	}
 }

@@ -96,11 +96,11 @@ func (s *Settings) DecodeYAML(c yamlfile.Cursor) {
 		return
 	}
 	var b bytes.Buffer
-	writeJSON(&b, c, 0)
+	writeJSON(&b, c)
 	s.JSON = b.Bytes()
 }
 
-func writeJSON(b *bytes.Buffer, c yamlfile.Cursor, depth int) {
+func writeJSON(b *bytes.Buffer, c yamlfile.Cursor) {
 	n := c.Node
 	put := func(v any) {
 		if text, err := json.Marshal(v); err != nil {
@@ -130,7 +130,7 @@ func writeJSON(b *bytes.Buffer, c yamlfile.Cursor, depth int) {
 					continue
 				}
 			}
-			writeJSON(b, value, depth+1)
+			writeJSON(b, value)
 		}
 		b.WriteByte('}')
 	case yamlfile.List:
@@ -139,7 +139,7 @@ func writeJSON(b *bytes.Buffer, c yamlfile.Cursor, depth int) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			writeJSON(b, c.Item(i), depth+1)
+			writeJSON(b, c.Item(i))
 		}
 		b.WriteByte(']')
 	case yamlfile.Scalar:

@@ -224,6 +224,11 @@ func TestSplit(t *testing.T) {
 	for _, c := range [][3]string{
 		{"s3://b/done/x.mp4?region=r", "s3://b?region=r", "done/x.mp4"},
 		{"s3://b/done/", "s3://b", "done/"},
+		{"s3://b/clip#1.mp4", "s3://b", "clip#1.mp4"},
+		{"s3://b/100%.mp4", "s3://b", "100%.mp4"},
+		{"s3://b/a%20b", "s3://b", "a%20b"},
+		{"s3://b/what?.mov", "s3://b", "what?.mov"},
+		{"s3://b/?/x?region=r&endpoint=http://h:9/", "s3://b?region=r&endpoint=http://h:9/", "?/x"},
 		{"/out/x.mp4", "/out", "x.mp4"},
 		{"file:///out/run/", "/out/run", ""},
 		{"x.mp4", ".", "x.mp4"},
@@ -233,5 +238,8 @@ func TestSplit(t *testing.T) {
 		if err != nil || store != c[1] || key != c[2] {
 			t.Errorf("%s: %q, %q, %v", c[0], store, key, err)
 		}
+	}
+	if store, key, err := objects.Split("s3:///x"); err == nil {
+		t.Errorf("an address without a bucket: %q, %q", store, key)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -56,18 +57,25 @@ func (s *Stores) Open(ctx context.Context, address string) (Store, error) {
 	return Under(st, strings.Trim(u.Path, "/"))
 }
 
+// settingsForm is what may follow a store's address.
+var settingsForm = regexp.MustCompile(`^[a-z_]+=[^&]*(&[a-z_]+=[^&]*)*$`)
+
 // Split parts the address of one object, or of a prefix that ends with a slash,
 // into the address of a store and the key in it: "s3://b/done/x.mp4?region=r"
 // gives "s3://b?region=r" and "done/x.mp4", "/out/x.mp4" gives "/out" and "x.mp4".
+// A key is taken letter by letter: what a URL would escape means itself, and a
+// question mark begins settings only where NAME=VALUE follows.
 func Split(address string) (store, key string, err error) {
-	if scheme, _, ok := strings.Cut(address, "://"); ok && scheme != "file" {
-		u, err := url.Parse(address)
-		if err != nil || u.Host == "" {
+	if scheme, rest, ok := strings.Cut(address, "://"); ok && scheme != "file" {
+		settings := ""
+		if i := strings.LastIndexByte(rest, '?'); i >= 0 && settingsForm.MatchString(rest[i+1:]) {
+			rest, settings = rest[:i], rest[i:]
+		}
+		bucket, key, _ := strings.Cut(rest, "/")
+		if bucket == "" {
 			return "", "", fmt.Errorf("address %q is not %s://bucket/key", address, scheme)
 		}
-		key = strings.TrimPrefix(u.Path, "/")
-		u.Path = ""
-		return u.String(), key, nil
+		return scheme + "://" + bucket + settings, key, nil
 	}
 	p := strings.TrimPrefix(address, "file://")
 	i := strings.LastIndexByte(p, '/')

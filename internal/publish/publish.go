@@ -39,19 +39,7 @@ const (
 	ReplaceOwn Rule = "replace-own" // the same task's is replaced, a foreign one is an error
 	Overwrite  Rule = "overwrite"   // it is replaced, whosever it is
 	Skip       Rule = "skip"        // the same task's is replaced, a foreign one stays and counts as published
-	Fail       Rule = "fail"        // it is an error
 )
-
-// ParseRule reads a rule.
-func ParseRule(s string) (Rule, error) {
-	switch r := Rule(s); r {
-	case "":
-		return ReplaceOwn, nil
-	case ReplaceOwn, Overwrite, Skip, Fail:
-		return r, nil
-	}
-	return "", fmt.Errorf("on_exists %q: want overwrite, skip, fail or replace-own", s)
-}
 
 // Names of the metadata of published objects.
 const (
@@ -345,7 +333,7 @@ func (s *Stage) decide(ctx context.Context, digest string, f agentapi.OutputFile
 	}
 	replace := verdict{Written, objects.Cond{IfMatch: info.ETag}}
 	switch {
-	case rule == Overwrite, own && rule != Fail:
+	case rule == Overwrite, own:
 		return replace, nil
 	case rule == Skip:
 		return verdict{how: Skipped}, nil

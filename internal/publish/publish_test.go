@@ -180,18 +180,15 @@ func TestRules(t *testing.T) {
 	}{
 		{"foreign", publish.ReplaceOwn, "", "old", "no task of ours"},
 		{"foreign", "", "", "old", "no task of ours"},
-		{"foreign", publish.Fail, "", "old", "no task of ours"},
 		{"foreign", publish.Skip, publish.Skipped, "old", ""},
 		{"foreign", publish.Overwrite, publish.Written, "new", ""},
 		{"own", publish.ReplaceOwn, publish.Written, "new", ""},
 		{"own", publish.Skip, publish.Written, "new", ""},
 		{"own", publish.Overwrite, publish.Written, "new", ""},
-		{"own", publish.Fail, "", "old", "task j-1/4"},
 		{"other", publish.ReplaceOwn, "", "old", "task j-9/0"},
 		{"other", publish.Skip, publish.Skipped, "old", ""},
 		{"other", publish.Overwrite, publish.Written, "new", ""},
 		{"same", publish.ReplaceOwn, publish.Same, "new", ""},
-		{"same", publish.Fail, publish.Same, "new", ""},
 	} {
 		t.Run(c.owner+" "+string(c.rule), func(t *testing.T) {
 			both(t, func(t *testing.T, s *site) {

@@ -456,16 +456,8 @@ func checkFiles(j *Job, report reporter, faulty func(string) bool) {
 	}
 }
 
-var schemes = []string{"s3", "gs", "az", "file", "https", "http"}
-
-// IsLocation says that a task's input is a file to fetch: it has a scheme that
-// the broker reads, or looks like a path. Anything else is a plain value.
-func IsLocation(input string) bool {
-	if scheme, _, ok := strings.Cut(input, "://"); ok {
-		return slices.Contains(schemes, scheme)
-	}
-	return strings.HasPrefix(input, "/") || strings.HasPrefix(input, "./") || strings.HasPrefix(input, "../")
-}
+// schemes are those of the stores that the broker reads.
+var schemes = []string{"s3", "file"}
 
 func checkLocation(at, text string, report reporter) {
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -473,11 +465,9 @@ func checkLocation(at, text string, report reporter) {
 	case text == "":
 		report(at, "write for example s3://bucket/folder/", "expected a location")
 	case ok && !slices.Contains(schemes, scheme):
-		report(at, cmp.Or(nearest.Hint(scheme, schemes), "known: "+strings.Join(schemes, ", ")), "there is no store %q", scheme+"://")
+		report(at, cmp.Or(nearest.Hint(scheme, schemes), "this version reads and writes "+strings.Join(schemes, ":// and ")+":// and paths"), "there is no store %q", scheme+"://")
 	case ok && strings.Trim(rest, "/") == "":
 		report(at, "write for example s3://bucket/folder/", "the bucket is missing in %q", text)
-	case strings.HasPrefix(at, "outputs") && (scheme == "http" || scheme == "https") && ok:
-		report(at, "", "results cannot go to %s://", scheme)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -191,12 +190,8 @@ func matchGlob(pattern, name string) bool {
 type Local struct{ Dir string }
 
 func (l Local) path(location string) (string, error) {
-	if strings.HasPrefix(location, "file://") {
-		u, err := url.Parse(location)
-		if err != nil {
-			return "", err
-		}
-		return filepath.FromSlash(u.Path), nil
+	if p, ok := strings.CutPrefix(location, "file://"); ok {
+		return filepath.FromSlash(p), nil
 	}
 	if strings.Contains(location, "://") {
 		return "", fmt.Errorf("%s is not on this machine", location)

@@ -188,9 +188,6 @@ type Deadline struct {
 	zone Zone
 }
 
-// At returns a deadline at an instant.
-func At(t time.Time) Deadline { return Deadline{at: t} }
-
 // Describe says how a deadline is written.
 func (Deadline) Describe() string {
 	return `a deadline such as "06:00", "06:00 Asia/Shanghai" or 2026-09-01T06:00:00+08:00`

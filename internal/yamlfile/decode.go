@@ -51,17 +51,19 @@ func (c Cursor) KeyErrorf(e Entry, hint, format string, args ...any) {
 func (c Cursor) Hide() { c.Node.mask() }
 
 // Item is the cursor of a list's item.
-func (c Cursor) Item(i int) Cursor {
-	p := index(c.Path, i)
-	c.doc.places[p] = c.Node.Items[i].Pos
-	return Cursor{c.Node.Items[i], p, c.doc}
-}
+func (c Cursor) Item(i int) Cursor { return c.below(c.Node.Items[i], index(c.Path, i)) }
 
 // Value is the cursor of a mapping's entry.
-func (c Cursor) Value(e Entry) Cursor {
-	p := join(c.Path, e.Key)
-	c.doc.places[p] = e.Value.Pos
-	return Cursor{e.Value, p, c.doc}
+func (c Cursor) Value(e Entry) Cursor { return c.below(e.Value, join(c.Path, e.Key)) }
+
+// below is the cursor of a node in c's; one that aliases have expanded to without
+// end is cut off.
+func (c Cursor) below(n *Node, path string) Cursor {
+	c.doc.places[path] = n.Pos
+	if c.doc.overBudget(n, path) {
+		n = &Node{Kind: broken, Pos: n.Pos}
+	}
+	return Cursor{n, path, c.doc}
 }
 
 // Words reads a scalar, or a list of scalars, as texts.
@@ -92,7 +94,7 @@ func (d *Doc) Decode(out any) {
 	d.decode(d.Root, "", reflect.ValueOf(out).Elem(), "")
 }
 
-// budget bounds what aliases may expand to.
+// overBudget bounds what aliases may expand to.
 func (d *Doc) overBudget(n *Node, path string) bool {
 	d.visits++
 	limit := 10*d.nodes + 10_000

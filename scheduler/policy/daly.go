@@ -26,14 +26,3 @@ func CheckpointInterval(save, life time.Duration) time.Duration {
 	w := math.Sqrt(2*q*m)*(1+math.Sqrt(x)/3+x/9) - q
 	return time.Duration(math.Round(w)) * time.Second
 }
-
-// LostShare is the share of time that saving every interval costs: saves,
-// redone work, and the delay of each restart. Zero if life or interval is not
-// positive.
-func LostShare(save, interval, delay, life time.Duration) float64 {
-	if life <= 0 || interval <= 0 {
-		return 0
-	}
-	m := life.Seconds()
-	return save.Seconds()/interval.Seconds() + interval.Seconds()/(2*m) + delay.Seconds()/m
-}

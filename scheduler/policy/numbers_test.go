@@ -37,9 +37,9 @@ func TestCheckpointIntervalLosesLeast(t *testing.T) {
 		save := time.Duration(rapid.IntRange(10, 600).Draw(t, "save")) * time.Second
 		life := time.Duration(rapid.IntRange(20, 2000).Draw(t, "life")) * save
 		w := policy.CheckpointInterval(save, life)
-		at := policy.LostShare(save, w, time.Minute, life)
+		at := lostShare(save, w, time.Minute, life)
 		for _, other := range []time.Duration{w / 2, w * 2} {
-			if lost := policy.LostShare(save, other, time.Minute, life); lost < at {
+			if lost := lostShare(save, other, time.Minute, life); lost < at {
 				t.Fatalf("save every %v loses %.4f, every %v only %.4f", w, at, other, lost)
 			}
 		}
@@ -126,4 +126,15 @@ func TestExpectIsMonotone(t *testing.T) {
 			t.Fatalf("%v of work in %v", c.Work, base.Time)
 		}
 	})
+}
+
+// lostShare is the share of time that saving every interval costs: saves,
+// redone work, and the delay of each restart. Zero if life or interval is not
+// positive.
+func lostShare(save, interval, delay, life time.Duration) float64 {
+	if life <= 0 || interval <= 0 {
+		return 0
+	}
+	m := life.Seconds()
+	return save.Seconds()/interval.Seconds() + interval.Seconds()/(2*m) + delay.Seconds()/m
 }

@@ -162,9 +162,6 @@ var actionNames = [...]string{"wait", "spot", "on-demand", "stay", "move"}
 
 func (a Action) String() string { return actionNames[a] }
 
-// MarshalText writes wait, spot, on-demand, stay or move.
-func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
 // Decision is the answer to a view.
 type Decision struct {
 	Action Action
