@@ -196,6 +196,36 @@ func Settle(budgets []Budget, l Lease, start, end time.Time, prices []Stretch, o
 	return c, total, nil
 }
 
+// Late books a machine that was found after its request had been given up and
+// settled: nothing is reserved for it any more, all of it is an overrun.
+func Late(budgets []Budget, l Lease, start, end time.Time, prices []Stretch, book Book) (Change, money.Amount, error) {
+	var c Change
+	total, err := portion(prices, start, start, end, l.Billing)
+	if err != nil {
+		return Change{}, 0, err
+	}
+	for _, b := range budgets {
+		if !b.Matches(l.Payer) {
+			continue
+		}
+		err := eachPeriod(b, start, end, func(k Key, from, to, periodEnd time.Time) error {
+			cost, err := portion(prices, start, from, to, l.Billing)
+			if err != nil || cost == 0 {
+				return err
+			}
+			account := accountOf(book, k, periodEnd)
+			account.Cost, account.Overrun = account.Cost+cost, account.Overrun+cost
+			c.Accounts = append(c.Accounts, account)
+			c.Entries = append(c.Entries, l.entry(k, Overspent, cost, from, to, prices[len(prices)-1].Price))
+			return nil
+		})
+		if err != nil {
+			return Change{}, 0, err
+		}
+	}
+	return c, total, nil
+}
+
 func (c *Change) settle(l Lease, hold Hold, account Account, cost money.Amount, from, to time.Time, prices []Stretch) {
 	var rate money.Rate
 	if len(prices) > 0 {

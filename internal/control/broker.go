@@ -130,6 +130,7 @@ type Broker struct {
 	decisions   map[string]scheduler.Decision // by job, of the last pass
 	passed      time.Time
 	complained  map[string]time.Time // failures that were logged, by their text
+	strays      map[string]bool      // ended machines without a record in the tables that were looked into
 	pressed     map[string]time.Time // when a provider was last asked for the end of a machine
 	acts        sync.WaitGroup
 	retrying    sync.Mutex
@@ -160,7 +161,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(),
 		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
 		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
-		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{},
+		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{}, strays: map[string]bool{},
 	}
 	for _, a := range accounts {
 		b.accounts[a.Name()] = a

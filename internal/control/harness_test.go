@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/budget"
-	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/control"
 	"gpubroker/internal/control/invariant"
 	"gpubroker/internal/market"
@@ -41,6 +40,8 @@ const token = "s3cret-of-the-test"
 type site struct {
 	t       testing.TB
 	dir     string
+	file    string        // of the store
+	every   time.Duration // how often the promises are compared with the world, and an agent calls at least
 	world   *cloud.World
 	folders *objects.Folders
 	objects objects.Store
@@ -59,8 +60,13 @@ type site struct {
 	agentDead func(instance string) bool // agents whose process was killed
 	caps      func(*providers.Capabilities)
 
+	notice  func(instance string) *agentapi.Notice // that an agent reads on its machine
+	broken  map[int64]string                       // checkpoints that cannot be read, and why
+	foreign func(request string) bool              // machines that are not this store's
+
 	mu     sync.Mutex
-	broker *control.Broker // nil while it is down
+	agents map[string]*fakeAgent // by instance
+	broker *control.Broker       // nil while it is down
 	st     *store.Store
 	stop   func()
 	dead   *life // of the broker that runs now
@@ -121,7 +127,7 @@ func (d *deadly) RoundTrip(r *http.Request) (*http.Response, error) {
 // newSite makes a site whose machines run the test's own agent.
 func newSite(t testing.TB, cfg cloud.Config) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir()}
+	s := &site{t: t, dir: t.TempDir(), file: "store.db", every: 5 * time.Second, agents: map[string]*fakeAgent{}}
 	cfg.Tokens.API = token
 	world, err := cloud.New(cfg, &cloud.Null{Boot: s.boot}, nil)
 	if err != nil {
@@ -135,7 +141,7 @@ func newSite(t testing.TB, cfg cloud.Config) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.objects = folder
+	s.objects = &aged{Store: folder, at: map[string]time.Time{}}
 	s.set = control.Settings{
 		Owner: "broker", PublicURL: "http://broker.internal",
 		AgentDigests: map[string]string{"amd64": "00"},
@@ -145,8 +151,37 @@ func newSite(t testing.TB, cfg cloud.Config) *site {
 	return s
 }
 
-// lookEvery is how often the promises are compared with the world.
-const lookEvery = 5 * time.Second
+// aged is an object store whose objects are as old as virtual time says.
+type aged struct {
+	objects.Store
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (a *aged) Put(ctx context.Context, key string, body io.ReadSeeker, o objects.PutOptions) (objects.Info, error) {
+	info, err := a.Store.Put(ctx, key, body, o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.at[key] = time.Now()
+	}
+	return info, err
+}
+
+func (a *aged) List(ctx context.Context, prefix string) iter.Seq2[objects.Info, error] {
+	return func(yield func(objects.Info, error) bool) {
+		for i, err := range a.Store.List(ctx, prefix) {
+			a.mu.Lock()
+			if at, ok := a.at[i.Key]; ok {
+				i.Modified = at
+			}
+			a.mu.Unlock()
+			if !yield(i, err) {
+				return
+			}
+		}
+	}
+}
 
 // watched is the store as the broker has it: every batch is shown to the checker
 // once it is committed.
@@ -179,6 +214,9 @@ func (s *site) look(ctx context.Context, tables *state.State) {
 	truth := s.world.Truth()
 	err := s.check.World(time.Now(), s.lag, func(yield func(invariant.Machine) bool) {
 		for _, m := range truth {
+			if is(s.foreign, m.Request) {
+				continue
+			}
 			if !yield(invariant.Machine{ID: m.ID, Request: m.Request, Live: m.State != providers.Terminated, Launched: m.Launched, Cost: bills[m.Request]}) {
 				return
 			}
@@ -212,7 +250,7 @@ func (s *site) start() {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{crashed: make(chan struct{})}
-	st, err := store.Open(ctx, filepath.Join(s.dir, "store.db"), store.Options{Fault: func(op string, done bool) error {
+	st, err := store.Open(ctx, filepath.Join(s.dir, s.file), store.Options{Fault: func(op string, done bool) error {
 		if op != "commit" {
 			return nil
 		}
@@ -257,7 +295,7 @@ func (s *site) start() {
 	wg.Go(func() { _ = tables.Run(ctx) })
 	wg.Go(func() { _ = b.Run(ctx) })
 	wg.Go(func() {
-		for pause(ctx, lookEvery) {
+		for pause(ctx, s.every) {
 			s.look(ctx, tables)
 		}
 	})
@@ -292,6 +330,15 @@ func (s *site) rise(ctx context.Context) {
 			s.start()
 		}
 	}
+}
+
+// slow lets a long time pass in few steps: everybody looks seldom.
+func (s *site) slow() {
+	s.stop()
+	s.every = 5 * time.Minute
+	m := time.Minute
+	s.set.Every = control.Every{Observe: m, Lease: m, Terminate: m, Silence: 10 * m, Lost: 15 * m, Offers: 10 * m, Sweep: time.Hour}
+	s.start()
 }
 
 // close ends broker and world.
@@ -380,298 +427,6 @@ func (s *site) quiet(limit time.Duration) {
 	}
 }
 
-// boot is a machine: it joins and does what the broker desires, as the real agent
-// does, with tasks that only take time. A task runs as many seconds as its
-// command's second word says, saves every tenth of them when it has a checkpoint,
-// and fails when the third word is "fail".
-func (s *site) boot(ctx context.Context, g cloud.Guest) {
-	set := map[string]string{}
-	for line := range strings.Lines(g.UserData) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.HasPrefix(k, "GPUBROKER_") {
-			set[k] = v
-		}
-	}
-	a := &fakeAgent{site: s, guest: g, instance: set["GPUBROKER_INSTANCE"], start: time.Now(), tasks: map[string]*fakeTask{}}
-	lease, err := time.ParseDuration(set["GPUBROKER_LEASE"])
-	if err != nil {
-		s.t.Errorf("user data without a lease: %v", err)
-	}
-	a.setEnd(time.Now().Add(lease))
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	if s.world.Config().EndAction == providers.EndPoweroff {
-		wg.Go(func() { a.timer(ctx) })
-	}
-	a.run(ctx, set["GPUBROKER_TOKEN"])
-}
-
-// timer is the root timer that the user data arms: it ends the machine at the
-// lease's end though the agent be dead.
-func (a *fakeAgent) timer(ctx context.Context) {
-	for pause(ctx, 2*time.Second) {
-		if is(a.site.hung, a.instance) {
-			continue
-		}
-		if time.Now().After(a.until()) {
-			a.guest.PowerOff()
-			return
-		}
-	}
-}
-
-func is(what func(string) bool, instance string) bool { return what != nil && what(instance) }
-
-func (a *fakeAgent) setEnd(t time.Time) { a.end.Store(t.UnixNano()) }
-
-func (a *fakeAgent) until() time.Time { return time.Unix(0, a.end.Load()) }
-
-type fakeAgent struct {
-	site     *site
-	guest    cloud.Guest
-	instance string
-	start    time.Time
-	tasks    map[string]*fakeTask
-	sent     agentapi.Ticks
-	end      atomic.Int64 // of the lease, in Unix nanoseconds
-	revision string
-	cred     string
-}
-
-type fakeTask struct {
-	want    agentapi.DesiredAttempt
-	began   time.Time
-	resumed int64
-	base    time.Duration // work that the checkpoint brought
-	length  time.Duration
-	saves   []agentapi.Save
-	last    time.Duration // work in the newest save
-	ended   *agentapi.Ended
-	busy    time.Duration
-}
-
-func (a *fakeAgent) ticks() agentapi.Ticks {
-	a.sent = max(a.sent+1, agentapi.Ticks(time.Since(a.start)))
-	return a.sent
-}
-
-func (a *fakeAgent) run(ctx context.Context, join string) {
-	for a.cred == "" {
-		if !pause(ctx, time.Second) {
-			return
-		}
-		b := a.site.up()
-		if b == nil {
-			continue
-		}
-		sent := time.Now()
-		res, err := b.Join(ctx, agentapi.JoinRequest{Instance: a.instance, Token: join, Nonce: a.guest.ID, CloudID: a.guest.ID, Sent: a.ticks()})
-		if err != nil {
-			if p, ok := errors.AsType[*control.Problem](err); ok && p.Status == 410 {
-				return
-			}
-			continue
-		}
-		a.cred = res.Credential
-		a.setEnd(sent.Add(res.Lease.For.Std()))
-	}
-	for pause(ctx, a.beat()) {
-		if is(a.site.agentDead, a.instance) {
-			return
-		}
-		if is(a.site.hung, a.instance) {
-			continue
-		}
-		if time.Now().After(a.until()) {
-			a.guest.PowerOff()
-			return
-		}
-		a.step(ctx)
-		b := a.site.up()
-		if b == nil || is(a.site.deaf, a.instance) {
-			continue
-		}
-		sent := time.Now()
-		d, err := b.Sync(ctx, a.cred, a.observe())
-		if p, ok := errors.AsType[*control.Problem](err); ok && p.Status == 410 {
-			a.tasks = map[string]*fakeTask{}
-			return
-		}
-		if err != nil {
-			continue
-		}
-		a.setEnd(sent.Add(d.Lease.For.Std()))
-		a.revision = d.Revision
-		if d.Leave {
-			return
-		}
-		a.apply(d)
-	}
-}
-
-// beat is how long the agent waits: less while something is about to happen.
-func (a *fakeAgent) beat() time.Duration {
-	next := 5 * time.Second
-	for _, t := range a.tasks {
-		if t.ended != nil || t.want.Stop != nil {
-			return time.Second
-		}
-		next = min(next, max(time.Second, t.length-t.base-t.busy))
-	}
-	return next
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-func (a *fakeAgent) observe() agentapi.Observed {
-	o := agentapi.Observed{Instance: a.instance, BootID: a.guest.ID, Sent: a.ticks(), Revision: a.revision}
-	for id, t := range a.tasks {
-		x := agentapi.ObservedAttempt{ID: id, Token: t.want.Token, Phase: agentapi.Running, Busy: agentapi.Of(t.busy), Resumed: new(t.resumed)}
-		for _, s := range t.saves {
-			if s.Number > t.want.Committed {
-				x.Saves = append(x.Saves, s)
-			}
-		}
-		if t.ended != nil {
-			x.Phase, x.Ended = agentapi.PhaseEnded, t.ended
-		}
-		o.Attempts = append(o.Attempts, x)
-	}
-	slices.SortFunc(o.Attempts, func(a, b agentapi.ObservedAttempt) int { return strings.Compare(a.ID, b.ID) })
-	return o
-}
-
-func (a *fakeAgent) apply(d agentapi.Desired) {
-	seen := map[string]bool{}
-	for _, w := range d.Attempts {
-		if w.Recorded {
-			continue
-		}
-		seen[w.ID] = true
-		t := a.tasks[w.ID]
-		if t == nil {
-			t = a.begin(w)
-			a.tasks[w.ID] = t
-		}
-		t.want = w
-	}
-	for id := range a.tasks {
-		if !seen[id] {
-			delete(a.tasks, id)
-		}
-	}
-}
-
-func (a *fakeAgent) begin(w agentapi.DesiredAttempt) *fakeTask {
-	t := &fakeTask{want: w, began: time.Now()}
-	t.length, _ = time.ParseDuration(w.Task.Command[1])
-	if len(w.Resume) > 0 {
-		t.resumed = w.Resume[0].Number
-		id := queue.TaskID{Job: w.Task.Job, Index: w.Task.Index}
-		m := a.site.manifest(id, w.Resume[0])
-		t.base, _ = time.ParseDuration(m)
-		t.last = t.base
-	}
-	return t
-}
-
-// step lets the tasks work on, and save.
-func (a *fakeAgent) step(ctx context.Context) {
-	for id, t := range a.tasks {
-		if t.ended != nil {
-			continue
-		}
-		t.busy = time.Since(t.began)
-		work := min(t.base+t.busy, t.length)
-		if c := t.want.Task.Checkpoint; c != nil && (work-t.last >= t.length/10 || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
-			number := t.want.Next
-			if n := len(t.saves); n > 0 && t.saves[n-1].Number >= number {
-				number = t.saves[n-1].Number + 1
-			}
-			if s, err := a.site.save(ctx, t.want, id, number, work); err == nil {
-				s.Busy = agentapi.Of(t.busy)
-				s.Progress = new(float64(work) / float64(t.length))
-				t.saves = append(t.saves, s)
-				t.last = work
-			}
-		}
-		switch {
-		case work >= t.length && len(t.want.Task.Command) > 2 && t.want.Task.Command[2] == "fail":
-			t.ended = &agentapi.Ended{ExitCode: new(3), Layer: "task"}
-		case work >= t.length:
-			t.ended = &agentapi.Ended{ExitCode: new(0), Layer: "task"}
-		case t.want.Stop != nil:
-			t.ended = &agentapi.Ended{ExitCode: new(143), Layer: "task"}
-		}
-	}
-}
-
-// save writes a whole save of a task that has done so much work.
-func (s *site) save(ctx context.Context, w agentapi.DesiredAttempt, attempt string, number int64, work time.Duration) (agentapi.Save, error) {
-	id := queue.TaskID{Job: w.Task.Job, Index: w.Task.Index}
-	part := fmt.Sprintf("%s/%d/1", attempt, number)
-	prefix, err := checkpoint.TaskPrefix(id)
-	if err != nil {
-		return agentapi.Save{}, err
-	}
-	body := work.String()
-	if _, err := s.objects.Put(ctx, prefix+part, strings.NewReader(body), objects.PutOptions{}); err != nil {
-		return agentapi.Save{}, err
-	}
-	m := &checkpoint.Manifest{Format: 1, Number: number, Files: []checkpoint.File{{
-		Path: "state", Mode: 0o644, Bytes: int64(len(body)),
-		Parts: []checkpoint.Part{{Key: part, Bytes: int64(len(body)), Digest: checkpoint.Digest([]byte(body))}},
-	}}}
-	data, err := m.Encode()
-	if err != nil {
-		return agentapi.Save{}, err
-	}
-	key, err := checkpoint.ManifestKey(id, attempt, number)
-	if err != nil {
-		return agentapi.Save{}, err
-	}
-	if _, err := s.objects.Put(ctx, key, strings.NewReader(string(data)), objects.PutOptions{}); err != nil {
-		return agentapi.Save{}, err
-	}
-	return agentapi.Save{Number: number, Digest: checkpoint.Digest(data), Bytes: int64(len(body)), Sent: int64(len(body))}, nil
-}
-
-// manifest returns the one part of a checkpoint: how much work it holds.
-func (s *site) manifest(id queue.TaskID, r agentapi.Resume) string {
-	for _, key := range s.keys() {
-		if strings.HasSuffix(key, fmt.Sprintf("/%d/1", r.Number)) && strings.HasPrefix(key, fmt.Sprintf("%s/%d/", id.Job, id.Index)) {
-			body, _, err := s.objects.Get(context.Background(), key, objects.Range{})
-			if err != nil {
-				s.t.Error(err)
-				return ""
-			}
-			data, err := io.ReadAll(body)
-			if err = errors.Join(err, body.Close()); err != nil {
-				s.t.Error(err)
-			}
-			return string(data)
-		}
-	}
-	return ""
-}
-
-func (s *site) keys() (out []string) {
-	for i, err := range s.objects.List(context.Background(), "") {
-		if err != nil {
-			s.t.Error(err)
-			return nil
-		}
-		out = append(out, i.Key)
-	}
-	return out
-}
-
 // ledger sums what the broker has booked as cost.
 func (s *site) ledger() money.Amount {
 	s.t.Helper()
@@ -740,4 +495,12 @@ func (s *site) overrun() money.Amount {
 		return a.Overrun
 	}
 	return 0
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
 }

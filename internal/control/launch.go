@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -212,10 +211,15 @@ func (b *Broker) observe(ctx context.Context, a *Account) error {
 		}
 	}
 	for id, m := range found {
-		if view.Instance(id) == nil && m.Live() && !a.Capabilities().Shared {
-			if err := b.orphan(ctx, a, m, asked); err != nil {
-				return err
-			}
+		if view.Instance(id) != nil || a.Capabilities().Shared {
+			continue
+		}
+		stray := b.settleStray
+		if m.Live() {
+			stray = b.orphan
+		}
+		if err := stray(ctx, a, m, asked); err != nil {
+			return err
 		}
 	}
 	b.mu.Lock()
@@ -329,42 +333,6 @@ func (b *Broker) missing(ctx context.Context, a *Account, i *queue.Instance, ask
 	})
 }
 
-// orphan ends a machine of ours that has no record. A machine of another
-// generation, or any while the store is a copy, is only reported: its record may
-// be in another store.
-func (b *Broker) orphan(ctx context.Context, a *Account, m *providers.Instance, asked time.Time) error {
-	old, err := b.state.Store().Instance(ctx, m.Tags.Request)
-	known := err == nil
-	if b.meta.Copied || !known && m.Tags.Generation != b.meta.Generation {
-		b.complain("orphan", fmt.Errorf("machine %s at %s (%s) bears our name but not this store's generation; not touched",
-			m.Ref.ID, a.Name(), perHour(m.Price)))
-		return nil
-	}
-	switch {
-	case err != nil && !errors.Is(err, queue.ErrNotFound):
-		return fmt.Errorf("looking for the record of %s: %w", m.Ref.ID, err)
-	case known && old.Settled.IsZero():
-		return nil // in the tables by now
-	case known && asked.Before(old.Ended.Add(a.Capabilities().ListLag+a.Capabilities().StopTime)):
-		return nil // the list lags: it shows what is gone
-	}
-	err = a.Terminate(ctx, m.Ref)
-	if providers.CodeOf(err) == providers.NotFound {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ending the orphan %s: %w", m.Ref.ID, err)
-	}
-	if b.asked("orphan/" + m.Ref.ID) {
-		return nil
-	}
-	b.log.Warn("ending a machine without a record", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
-	return b.state.Do(ctx, func(tx *state.Tx) error {
-		tx.Emit(queue.Event{Kind: "instance.orphan", Instance: m.Tags.Request, Project: m.Tags.Project, Reason: reason.New("orphan", "provider", a.Name())})
-		return nil
-	})
-}
-
 // terminate asks for the end of machines until the provider says that they are
 // gone.
 func (b *Broker) terminate(ctx context.Context) (time.Duration, error) {
@@ -421,21 +389,6 @@ func (b *Broker) terminateOne(ctx context.Context, a *Account, i *queue.Instance
 		err = doErr
 	}
 	return err
-}
-
-// twin ends a machine that a request made beside the one that has its record.
-func (b *Broker) twin(ctx context.Context, a *Account, m *providers.Instance) error {
-	if b.meta.Copied || m.Tags.Generation != b.meta.Generation || b.asked("twin/"+m.Ref.ID) {
-		return nil
-	}
-	if err := a.Terminate(ctx, m.Ref); err != nil && providers.CodeOf(err) != providers.NotFound {
-		return fmt.Errorf("ending %s, the second machine of request %s: %w", m.Ref.ID, m.Tags.Request, err)
-	}
-	b.log.Error("one request made two machines; the second is ended", "provider", a.Name(), "machine", m.Ref.ID, "instance", m.Tags.Request)
-	return b.state.Do(ctx, func(tx *state.Tx) error {
-		tx.Emit(queue.Event{Kind: "instance.orphan", Instance: m.Tags.Request, Project: m.Tags.Project, Reason: reason.New("orphan", "provider", a.Name(), "machine", m.Ref.ID)})
-		return nil
-	})
 }
 
 // asked limits how often a provider is asked for the end of one machine.

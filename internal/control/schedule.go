@@ -248,13 +248,15 @@ func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count in
 }
 
 func freeSlots(tx *state.Tx, i *queue.Instance) []int {
-	used := map[int]bool{}
+	used := make([]bool, i.Slots)
 	for _, a := range tx.AttemptsOn(i.ID) {
-		used[a.Slot] = true
+		if a.Slot < len(used) {
+			used[a.Slot] = true
+		}
 	}
 	var free []int
-	for s := range i.Slots {
-		if !used[s] {
+	for s, taken := range used {
+		if !taken {
 			free = append(free, s)
 		}
 	}

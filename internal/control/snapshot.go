@@ -63,9 +63,12 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 			tasks[t.Job] = append(tasks[t.Job], t)
 		}
 	}
+	b.specs.trim(view.Jobs.Len())
+	p.Groups = make([]scheduler.Group, 0, view.Jobs.Len())
 	for j := range view.Jobs.All() {
 		b.drawJob(view, p, j, tasks[j.ID])
 	}
+	p.Running = make([]scheduler.Running, 0, view.On.Len())
 	for a := range view.Attempts.All() {
 		b.drawRunning(view, p, a)
 	}
@@ -78,6 +81,7 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 	for a := range view.On.All() {
 		used[a.Instance]++
 	}
+	p.Machines = make([]scheduler.Machine, 0, view.Instances.Len())
 	for i := range view.Instances.All() {
 		if !lives(i) {
 			continue

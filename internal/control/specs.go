@@ -54,11 +54,17 @@ func (s *specs) of(j *queue.Job) (*parsed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %s: its stored spec is not understood by this version: %w", j.ID, err)
 	}
-	if len(s.byID) > 20_000 {
-		clear(s.byID)
-	}
 	s.byID[j.ID] = p
 	return p, nil
+}
+
+// trim forgets all specs when most of them are of jobs that are done.
+func (s *specs) trim(live int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byID) > 2*live+1000 {
+		clear(s.byID)
+	}
 }
 
 func parse(canonical []byte) (*parsed, error) {
@@ -112,10 +118,12 @@ func prepare(job *spec.Job) (*parsed, error) {
 		if on == "" && len(r.GPU) == 1 {
 			on = r.GPU[0]
 		}
-		if ids, err := facts.Resolve(on); on != "" && err == nil && len(ids) > 0 {
-			if f, ok := facts.Lookup(ids[0]); ok {
-				figure, _, _ := profile.Figure(f)
-				p.work.Figure = figure
+		if on != "" {
+			if ids, err := facts.Resolve(on); err == nil && len(ids) > 0 {
+				if f, ok := facts.Lookup(ids[0]); ok {
+					figure, _, _ := profile.Figure(f)
+					p.work.Figure = figure
+				}
 			}
 		}
 	}

@@ -253,6 +253,9 @@ func (b *Broker) forget(view *state.Tables) {
 			delete(b.stages, id)
 		}
 	}
+	if len(b.strays) > 10_000 {
+		clear(b.strays)
+	}
 	for key, at := range b.pressed {
 		if time.Since(at) > time.Minute {
 			delete(b.pressed, key)

@@ -151,7 +151,11 @@ func (s *State) commit(ctx context.Context, group []*request) {
 	all, seq := newStage(), s.seq
 	for _, r := range group {
 		tx := &Tx{Now: now, base: s.tables, group: all, own: newStage(), seq: &seq}
-		if r.err = r.fn(tx); r.err == nil {
+		switch r.err = r.fn(tx); {
+		case r.err != nil:
+		case all.empty():
+			all = tx.own // the usual case, and a large one has much to copy
+		default:
 			all.merge(tx.own)
 		}
 	}

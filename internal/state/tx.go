@@ -18,6 +18,7 @@ type stage struct {
 	jobs        map[string]*queue.Job
 	tasks       map[string]*queue.Task
 	attempts    map[string]*queue.Attempt
+	added       map[string][]string // new attempts by instance
 	checkpoints map[string]*queue.Checkpoint
 	instances   map[string]*queue.Instance
 	accounts    map[string]*budget.Account
@@ -31,7 +32,7 @@ type stage struct {
 
 func newStage() *stage {
 	return &stage{
-		jobs: map[string]*queue.Job{}, tasks: map[string]*queue.Task{}, attempts: map[string]*queue.Attempt{},
+		jobs: map[string]*queue.Job{}, tasks: map[string]*queue.Task{}, attempts: map[string]*queue.Attempt{}, added: map[string][]string{},
 		checkpoints: map[string]*queue.Checkpoint{}, instances: map[string]*queue.Instance{},
 		accounts: map[string]*budget.Account{}, holds: map[string]*budget.Hold{},
 		cooldowns: map[string]*queue.Cooldown{}, settings: map[string]*queue.Setting{}, tokens: map[string]*queue.Token{},
@@ -42,6 +43,9 @@ func (s *stage) merge(o *stage) {
 	maps.Copy(s.jobs, o.jobs)
 	maps.Copy(s.tasks, o.tasks)
 	maps.Copy(s.attempts, o.attempts)
+	for instance, ids := range o.added {
+		s.added[instance] = append(s.added[instance], ids...)
+	}
 	maps.Copy(s.checkpoints, o.checkpoints)
 	maps.Copy(s.instances, o.instances)
 	maps.Copy(s.accounts, o.accounts)
@@ -256,21 +260,15 @@ func (tx *Tx) Jobs() iter.Seq[*queue.Job] {
 
 // AttemptsOn yields the attempts on a machine that have not ended.
 func (tx *Tx) AttemptsOn(instance string) []*queue.Attempt {
-	seen := map[string]*queue.Attempt{}
+	ids := slices.Concat(tx.group.added[instance], tx.own.added[instance])
 	for a := range tx.base.AttemptsOn(instance) {
-		seen[a.ID] = a
+		ids = append(ids, a.ID)
 	}
-	for _, s := range []map[string]*queue.Attempt{tx.group.attempts, tx.own.attempts} {
-		for id, a := range s {
-			if a.Instance == instance {
-				seen[id] = a
-			}
-		}
-	}
+	slices.Sort(ids)
 	var out []*queue.Attempt
-	for _, id := range slices.Sorted(maps.Keys(seen)) {
-		if seen[id].State != queue.AttemptEnded {
-			out = append(out, seen[id])
+	for _, id := range slices.Compact(ids) {
+		if a := tx.Attempt(id); a != nil && a.State != queue.AttemptEnded {
+			out = append(out, a)
 		}
 	}
 	return out
@@ -316,11 +314,20 @@ func (tx *Tx) Revive(t *queue.Task) *queue.Task {
 	return &c
 }
 
+// ReviveInstance stages the record of a settled machine, read from the store.
+func (tx *Tx) ReviveInstance(i *queue.Instance) *queue.Instance {
+	c := *i
+	c.Version++
+	tx.own.instances[i.ID] = &c
+	return &c
+}
+
 // ReviveAttempt stages the last attempt of a revived task, read from the store.
 func (tx *Tx) ReviveAttempt(a *queue.Attempt) *queue.Attempt {
 	c := *a
 	c.Version++
 	tx.own.attempts[a.ID] = &c
+	tx.own.added[a.Instance] = append(tx.own.added[a.Instance], a.ID)
 	return &c
 }
 
@@ -354,6 +361,7 @@ func (tx *Tx) AddTask(r *queue.Task) *queue.Task {
 func (tx *Tx) AddAttempt(r *queue.Attempt) *queue.Attempt {
 	r.Version = 1
 	tx.own.attempts[r.ID] = r
+	tx.own.added[r.Instance] = append(tx.own.added[r.Instance], r.ID)
 	return r
 }
 
