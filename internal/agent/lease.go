@@ -37,8 +37,9 @@ type lease struct {
 	dir   string
 	rearm func(left time.Duration)
 
-	mu  sync.Mutex
-	rec leaseRecord
+	mu   sync.Mutex
+	rec  leaseRecord
+	kept agentapi.Ticks // the end on disk
 }
 
 // openLease takes up the lease on disk, or lease 0, which counts from boot.
@@ -58,6 +59,7 @@ func openLease(dir string, clock Clock, first time.Duration, rearm func(time.Dur
 	case l.rec.Boot != clock.Boot():
 		l.rec.Boot, l.rec.End, l.rec.For = clock.Boot(), clock.Now()+afterReboot, afterReboot
 	default:
+		l.kept = l.rec.End
 		return l, nil
 	}
 	return l, l.store()
@@ -71,7 +73,11 @@ func (l *lease) store() error {
 		return err
 	}
 	seconds := (int64(l.rec.End) + int64(time.Second) - 1) / int64(time.Second)
-	return writeWhole(filepath.Join(l.dir, "deadline"), []byte(strconv.FormatInt(seconds, 10)+"\n"))
+	if err := writeWhole(filepath.Join(l.dir, "deadline"), []byte(strconv.FormatInt(seconds, 10)+"\n")); err != nil {
+		return err
+	}
+	l.kept = l.rec.End
+	return nil
 }
 
 // grant takes up a grant that answers a request sent at sent. Answers come in
@@ -89,8 +95,8 @@ func (l *lease) grant(sent agentapi.Ticks, g agentapi.Grant) error {
 		rec.Action = actionStopTasks
 	}
 	// The broker answers every few seconds; the disk need not hear of an end that
-	// moved by less than one.
-	if moved := time.Duration(rec.End - l.rec.End).Abs(); moved < time.Second && l.rec.Action == rec.Action && l.rec.CloudID == rec.CloudID {
+	// is less than one from what it holds.
+	if moved := time.Duration(rec.End - l.kept).Abs(); moved < time.Second && l.rec.Action == rec.Action && l.rec.CloudID == rec.CloudID {
 		l.rec.End = min(l.rec.End, rec.End)
 		return nil
 	}

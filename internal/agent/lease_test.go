@@ -361,3 +361,26 @@ func TestLetGoMachineJoinsAgain(t *testing.T) {
 		}
 	})
 }
+
+// An end that comes nearer in small steps reaches the disk too.
+func TestLeaseOnDiskIsNeverMuchLater(t *testing.T) {
+	dir := t.TempDir()
+	l, err := openLease(dir, newTestClock(), 20*time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := agentapi.Ticks(time.Minute)
+	for n := range 10 {
+		length := 10*time.Minute - time.Duration(n)*600*time.Millisecond
+		if err := l.grant(sent, agentapi.Grant{For: agentapi.Of(length)}); err != nil {
+			t.Fatal(err)
+		}
+		var kept leaseRecord
+		if known, err := readJSON(l.path(), &kept); !known || err != nil {
+			t.Fatal(known, err)
+		}
+		if late := time.Duration(kept.End - (sent + agentapi.Ticks(length))); late < 0 || late >= time.Second {
+			t.Errorf("grant %d: the disk's end is %s later", n, late)
+		}
+	}
+}

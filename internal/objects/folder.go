@@ -506,8 +506,8 @@ func (f *Folder) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// Clean removes what writers that died left under tmp before a moment.
-func (f *Folder) Clean(before time.Time) error {
+// clean removes what writers that died left under tmp before a moment.
+func (f *Folder) clean(before time.Time) error {
 	entries, err := fs.ReadDir(f.root.FS(), tmpDir)
 	if err != nil {
 		return fail("clean", tmpDir, err)

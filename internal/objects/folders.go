@@ -22,6 +22,10 @@ const Path = "/objects/v1/"
 // maxPut is the largest body of one PUT, as on S3.
 const maxPut = 5 << 30
 
+// leftover is how old a file under tmp must be that nobody can still be writing:
+// other processes may use the folder.
+const leftover = 24 * time.Hour
+
 // Folders opens folders and serves their signed URLs over HTTP. A URL is signed
 // with HMAC-SHA256 over method, folder, key, upload, part and expiry; it works
 // after a restart as soon as the folder has been opened again.
@@ -60,6 +64,9 @@ func (s *Folders) Open(root string) (*Folder, error) {
 	f, err := openFolder(root, id, s)
 	if err != nil {
 		return nil, fmt.Errorf("open the folder %s: %w", root, err)
+	}
+	if err := f.clean(s.now().Add(-leftover)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the folder %s: %w", root, err), f.Close())
 	}
 	s.open[id] = f
 	return f, nil

@@ -211,22 +211,6 @@ func memoryGiB(j *Job) float64 {
 	return m.GiB()
 }
 
-// Fit returns why a GPU will not do for the job; nil means that it will. It
-// joins the names given, the job's own requirements and the scenario's.
-func (j *Job) Fit(f gpu.Fact) []gpu.Failure {
-	if ids := j.GPUIDs(); len(ids) > 0 && !slices.Contains(ids, f.ID) {
-		// An id that leaves the variant open (a100-any-80gb) does when all of its variants do.
-		named := len(f.Variants) > 0
-		for _, v := range f.Variants {
-			named = named && slices.Contains(ids, v)
-		}
-		if !named {
-			return []gpu.Failure{{Code: "gpu.not_named", Attribute: "gpu", Want: strings.Join(j.Resources.GPU, "|"), Have: f.ID}}
-		}
-	}
-	return j.Profile().CheckJob(f, j.Requirements())
-}
-
 func checkResources(j *Job, report reporter, faulty func(string) bool) {
 	r := &j.Resources
 	bad := false

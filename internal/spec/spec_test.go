@@ -342,12 +342,10 @@ func TestWithDefaults(t *testing.T) {
 	}
 }
 
-func TestFit(t *testing.T) {
+// What a job asks of a GPU itself stands in for what its kind of work assumes.
+func TestRequirements(t *testing.T) {
 	for _, c := range []struct{ text, id, code string }{
 		{"resources: {gpu: l4}", "l4", ""},
-		{"resources: {gpu: l4}", "t4", "gpu.not_named"},
-		{"resources: {gpu: a100}", "a100-any-80gb", ""},
-		{"resources: {gpu: a100-sxm}", "a100-any-80gb", "gpu.not_named"},
 		{"resources: {gpu_memory: 24GiB}", "l4", ""},
 		{"resources: {gpu_memory: 24GB}", "l4", ""},
 		{"resources: {gpu_memory: 80GB}", "a100-sxm-40gb", "gpu.memory"},
@@ -364,7 +362,7 @@ func TestFit(t *testing.T) {
 		}
 		f, _ := gpu.Builtin().Lookup(c.id)
 		code := ""
-		if fs := j.Fit(f); len(fs) > 0 {
+		if fs := j.Profile().CheckJob(f, j.Requirements()); len(fs) > 0 {
 			code = fs[0].Code
 		}
 		if code != c.code {

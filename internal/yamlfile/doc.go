@@ -445,9 +445,6 @@ func (d *Doc) Has(path string) bool {
 	return ok
 }
 
-// HasErrors says whether anything was found wrong so far.
-func (d *Doc) HasErrors() bool { return len(d.errs) > 0 }
-
 // Err returns the errors found so far as [Errors], in the file's order, or nil.
 func (d *Doc) Err() error {
 	if len(d.errs) == 0 {
