@@ -40,18 +40,16 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 
 // ExplainPlan is [Broker.Plan] with everything that people ask about the decision.
 func (b *Broker) ExplainPlan(ctx context.Context, s *spec.Job, source spec.Source) (scheduler.Explanation, []scheduler.Launch, error) {
-	d, launches, err := b.Plan(ctx, s, source)
+	p, j, err := b.with(ctx, s, source)
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
-	now := b.now()
-	j, err := b.pretend(ctx, s, source, now)
+	var memo scheduler.Memo // both plan the same
+	d, launches, err := decide(p, j, &memo)
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
-	p := b.snapshot(b.state.View(), now)
-	b.drawJob(b.state.View(), p, j, nil)
-	e, ok := scheduler.Explain(&p.Snapshot, nil, d.Group)
+	e, ok := scheduler.Explain(&p.Snapshot, &memo, d.Group)
 	if !ok {
 		return e, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
 	}

@@ -88,17 +88,32 @@ func (b *Broker) Decision(job string) (scheduler.Decision, time.Time, bool) {
 
 // Plan decides about a job as if it had just been accepted, and commits nothing.
 func (b *Broker) Plan(ctx context.Context, s *spec.Job, source spec.Source) (scheduler.Decision, []scheduler.Launch, error) {
+	p, j, err := b.with(ctx, s, source)
+	if err != nil {
+		return scheduler.Decision{}, nil, err
+	}
+	return decide(p, j, nil)
+}
+
+// with draws a snapshot as if a job had just been accepted.
+func (b *Broker) with(ctx context.Context, s *spec.Job, source spec.Source) (*picture, *queue.Job, error) {
 	if err := b.checkSpec(s); err != nil {
-		return scheduler.Decision{}, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	now := b.now()
 	j, err := b.pretend(ctx, s, source, now)
 	if err != nil {
-		return scheduler.Decision{}, nil, err
+		return nil, nil, err
 	}
-	p := b.snapshot(b.state.View(), now)
-	b.drawJob(b.state.View(), p, j, nil)
-	r := scheduler.Plan(&p.Snapshot, nil)
+	view := b.state.View()
+	p := b.snapshot(view, now)
+	b.drawJob(view, p, j, nil)
+	return p, j, nil
+}
+
+// decide plans, and returns what becomes of one job.
+func decide(p *picture, j *queue.Job, memo *scheduler.Memo) (scheduler.Decision, []scheduler.Launch, error) {
+	r := scheduler.Plan(&p.Snapshot, memo)
 	for _, d := range r.Decisions {
 		if d.Job == j.ID {
 			launches := slices.DeleteFunc(r.Launches, func(l scheduler.Launch) bool { return l.Group != d.Group })
