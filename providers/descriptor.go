@@ -1,8 +1,10 @@
 package providers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 )
 
@@ -14,6 +16,17 @@ type Descriptor struct {
 	// Open makes the adapter for one account. settings is the account's own part
 	// of the configuration as JSON; unknown keys in it are an error.
 	Open func(ctx context.Context, name string, settings json.RawMessage, env Env) (Provider, error)
+}
+
+// DecodeSettings reads an account's settings into a struct. Unknown keys are an
+// error.
+func DecodeSettings(account string, settings json.RawMessage, into any) error {
+	d := json.NewDecoder(bytes.NewReader(settings))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("provider %s: settings: %w", account, err)
+	}
+	return nil
 }
 
 // Env is what an adapter is given from outside. A test hands an HTTP client to

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -49,6 +50,9 @@ type Ref struct {
 	Region  string `json:"region,omitzero"`
 	Zone    string `json:"zone,omitzero"`
 }
+
+// String names the machine in messages: the cloud's id, else ours.
+func (r Ref) String() string { return cmp.Or(r.ID, r.Request) }
 
 // Tags mark a machine as ours. An adapter stores them under its cloud's rules
 // and returns them from Describe and List.

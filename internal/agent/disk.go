@@ -6,38 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"gpubroker/internal/durable"
 )
 
 // writeWhole replaces a file so that after any crash it holds the old or the new
 // content. Only the owner may read it.
 func writeWhole(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("agent: write %s: %w", path, err)
-	}
-	_, err = tmp.Write(data)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("agent: write %s: %w", path, err), os.Remove(tmp.Name()))
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("agent: sync %s: %w", path, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("agent: sync %s: %w", path, err)
+	if _, err := durable.WriteFile(path, data); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
 }

@@ -231,15 +231,40 @@ func (s *saving) sendOne(ctx context.Context, w *takenSave) {
 		at.Number = r.SaveNumber
 	})
 	began := time.Now()
+	ctx, done := s.untilAdopted(ctx, at.Number)
+	defer done()
 	save, err := s.saver.Send(ctx, plan, at)
 	if err != nil {
-		if ctx.Err() == nil {
+		if context.Cause(ctx) == errAdopted {
+			t.log.Info("a save was adopted by the broker", "save", at.Number)
+		} else if ctx.Err() == nil {
 			t.log.Warn("a save was not sent", "err", err)
 		}
 		return
 	}
 	t.log.Info("a save is in the store", "save", save.Number, "bytes", save.Bytes, "sent", save.Sent, "took", time.Since(began).Round(time.Millisecond))
 	t.set(func(r *record) { r.Saves = append(append([]agentapi.Save(nil), r.Saves...), save) })
+}
+
+// errAdopted means that the broker has committed a save whose sending was not
+// answered.
+var errAdopted = errors.New("the save is committed")
+
+// untilAdopted is a context that ends when the broker has committed a save that is
+// still being sent: one that died while it took the manifest in adopts the save at
+// its start, and gives no more URLs for it.
+func (s *saving) untilAdopted(ctx context.Context, number int64) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		if s.t.wait(ctx, func() bool { return s.t.want.Committed >= number }) == nil {
+			cancel(errAdopted)
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		looking.Wait()
+	}
 }
 
 // finish takes what the command completed last, and returns when nothing is left

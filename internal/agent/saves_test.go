@@ -297,3 +297,19 @@ func TestCancelDuringStagingEndsAtOnce(t *testing.T) {
 		t.Errorf("ended: %+v", end.Ended)
 	}
 }
+
+// A broker that was killed while a manifest came in adopts the save at its start:
+// the sender, which had no answer, takes that for one.
+func TestASaveThatTheBrokerAdoptedIsSent(t *testing.T) {
+	b, dir := newFakeBroker(t), t.TempDir()
+	startAgent(t, b, dir, nil)
+	b.store.set(func() { b.store.fails["a1/save/1/manifest"] = http.StatusServiceUnavailable })
+	b.add("a1", counterTask())
+	step(t, dir, "a1")
+	b.until("the parts", func() bool { return b.store.get("a1/save/1/1") != "" })
+	b.change(func() { b.attempts["a1"].Committed, b.attempts["a1"].Next = 1, 2 })
+	step(t, dir, "a1")
+	b.committed(2)
+	b.stop("a1", agentapi.Stop{})
+	b.end("a1")
+}

@@ -18,8 +18,9 @@ const gib = 1 << 30
 //
 // On-demand prices are those of EC2 in us-east-1 on 2026-07-20 for g4dn.xlarge,
 // g6.xlarge, g6e.xlarge and p5.48xlarge (karpenter-provider-aws); that of the
-// machine without a GPU is assumed. The second region is a tenth dearer. Spot prices begin near the medians of the AWS Spot Advisor of
-// June 2025: 66 % off for g4dn, g6 and g6e, 52 % off for p5.
+// machine without a GPU is assumed. The second region is a tenth dearer. Spot
+// prices begin near the medians of the AWS Spot Advisor of June 2025: 66 % off for
+// g4dn, g6 and g6e, 52 % off for p5.
 func Default(seed uint64) Config {
 	cfg := Config{
 		Seed:     seed,

@@ -60,12 +60,3 @@ func inodeOf(path string) (string, error) {
 	}
 	return fmt.Sprintf(" (inode %d)", st.Ino), nil
 }
-
-// syncFolder makes a new name in a folder survive a loss of power.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

@@ -33,6 +33,3 @@ func lockFile(path string) (io.Closer, error) {
 
 // inodeOf is empty: on Windows the path and the mark tell a copy.
 func inodeOf(string) (string, error) { return "", nil }
-
-// syncFolder does nothing: Windows has no such call.
-func syncFolder(string) error { return nil }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"gpubroker/internal/durable"
 )
 
 func newGeneration() string {
@@ -117,7 +119,7 @@ func (m *mark) reset(generation string, commits int64) error {
 	if err := m.file.Sync(); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(m.path))
+	return durable.SyncDir(filepath.Dir(m.path))
 }
 
 func (m *mark) put() error {

@@ -147,14 +147,14 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 // when the agent waits again.
 func (p *Provider) Terminate(ctx context.Context, ref providers.Ref) error {
 	if err := ctx.Err(); err != nil {
-		return p.fail("terminate", label(ref), providers.CodeOf(err), "")
+		return p.fail("terminate", ref.String(), providers.CodeOf(err), "")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now().UTC()
 	b := p.find(ref)
 	if b == nil || !b.ended(now).IsZero() {
-		return p.fail("terminate", label(ref), providers.NotFound, "")
+		return p.fail("terminate", ref.String(), providers.NotFound, "")
 	}
 	if !b.Asked.IsZero() {
 		return nil
@@ -165,7 +165,7 @@ func (p *Provider) Terminate(ctx context.Context, ref providers.Ref) error {
 		ending.Left = now
 	}
 	if _, err := p.commit(p.with(ending)); err != nil {
-		e := p.fail("terminate", label(ref), providers.Unavailable, "the state file cannot be written")
+		e := p.fail("terminate", ref.String(), providers.Unavailable, "the state file cannot be written")
 		e.Err = err
 		return e
 	}
@@ -175,13 +175,13 @@ func (p *Provider) Terminate(ctx context.Context, ref providers.Ref) error {
 // Describe returns a binding as it is now.
 func (p *Provider) Describe(ctx context.Context, ref providers.Ref) (providers.Instance, error) {
 	if err := ctx.Err(); err != nil {
-		return providers.Instance{}, p.fail("describe", label(ref), providers.CodeOf(err), "")
+		return providers.Instance{}, p.fail("describe", ref.String(), providers.CodeOf(err), "")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.find(ref)
 	if b == nil {
-		return providers.Instance{}, p.fail("describe", label(ref), providers.NotFound, "")
+		return providers.Instance{}, p.fail("describe", ref.String(), providers.NotFound, "")
 	}
 	return p.show(*b, time.Now()), nil
 }
@@ -206,13 +206,13 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 // Bill returns what a binding counts: its price from the launch to the end.
 func (p *Provider) Bill(ctx context.Context, ref providers.Ref) (providers.Bill, error) {
 	if err := ctx.Err(); err != nil {
-		return providers.Bill{}, p.fail("bill", label(ref), providers.CodeOf(err), "")
+		return providers.Bill{}, p.fail("bill", ref.String(), providers.CodeOf(err), "")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.find(ref)
 	if b == nil {
-		return providers.Bill{}, p.fail("bill", label(ref), providers.NotFound, "")
+		return providers.Bill{}, p.fail("bill", ref.String(), providers.NotFound, "")
 	}
 	bill := providers.Bill{
 		Start: b.Launched, End: b.ended(time.Now()),
@@ -223,7 +223,7 @@ func (p *Provider) Bill(ctx context.Context, ref providers.Ref) (providers.Bill,
 	}
 	total, err := money.Charge(bill.End.Sub(bill.Start), b.Price, p.Capabilities().Billing)
 	if err != nil {
-		e := p.fail("bill", label(ref), providers.InvalidRequest, "the sum does not fit")
+		e := p.fail("bill", ref.String(), providers.InvalidRequest, "the sum does not fit")
 		e.Err = err
 		return providers.Bill{}, e
 	}
@@ -324,11 +324,4 @@ func (p *Provider) fail(op, target string, code providers.Code, why string) *pro
 	return &providers.Error{
 		Code: code, Scope: providers.ScopeOffer, Provider: p.name, Op: op, Target: target, Message: why,
 	}
-}
-
-func label(ref providers.Ref) string {
-	if ref.ID == "" {
-		return ref.Request
-	}
-	return ref.ID
 }

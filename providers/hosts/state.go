@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
+	"gpubroker/internal/durable"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
 )
@@ -90,33 +90,8 @@ func save(path, provider string, bindings []binding) (renamed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return false, err
 	}
-	f, err := os.CreateTemp(dir, ".hosts-*")
-	if err != nil {
-		return false, err
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return false, errors.Join(err, os.Remove(f.Name()))
-	}
-	return true, syncDir(dir)
-}
-
-// syncDir makes a rename survive a power cut, where folders can be synced.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.WriteFile(path, append(text, '\n'))
 }

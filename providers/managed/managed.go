@@ -132,7 +132,7 @@ func (p *Provider) resolve() {
 	}
 	if a, ok := Find[providers.EndMover](p.inner); ok && p.Capabilities().SelfEnd == providers.EndRolling {
 		p.MoveEnd = func(ctx context.Context, ref providers.Ref, end time.Time) error {
-			_, err := call(ctx, p, invocation{op: OpMoveEnd, target: refName(ref)}, func(ctx context.Context) (struct{}, error) {
+			_, err := call(ctx, p, invocation{op: OpMoveEnd, target: ref.String()}, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, a.MoveEnd(ctx, ref, end)
 			})
 			return err
@@ -140,7 +140,7 @@ func (p *Provider) resolve() {
 	}
 	if a, ok := Find[providers.Biller](p.inner); ok {
 		p.Bill = func(ctx context.Context, ref providers.Ref) (providers.Bill, error) {
-			return call(ctx, p, invocation{op: OpBill, target: refName(ref)}, func(ctx context.Context) (providers.Bill, error) {
+			return call(ctx, p, invocation{op: OpBill, target: ref.String()}, func(ctx context.Context) (providers.Bill, error) {
 				return a.Bill(ctx, ref)
 			})
 		}
@@ -160,7 +160,7 @@ func (p *Provider) resolve() {
 	}
 	if a, ok := Find[providers.Console](p.inner); ok {
 		p.Console = func(ctx context.Context, ref providers.Ref) ([]byte, error) {
-			out, err := call(ctx, p, invocation{op: OpConsole, target: refName(ref)}, func(ctx context.Context) ([]byte, error) {
+			out, err := call(ctx, p, invocation{op: OpConsole, target: ref.String()}, func(ctx context.Context) ([]byte, error) {
 				return a.Console(ctx, ref)
 			})
 			return []byte(p.secrets.clean(string(out))), err
@@ -237,7 +237,7 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 	}
 	inst = p.tidy(inst)
 	if why := checkLaunched(p.opts.Owner, req, inst); why != "" {
-		p.breach(ctx, OpLaunch, why, refName(inst.Ref))
+		p.breach(ctx, OpLaunch, why, inst.Ref.String())
 		e := p.errorf(inv, providers.Unknown, "the answer is not the machine asked for (%s); list by request id before another try", why)
 		e.Outcome = providers.OutcomeUnknown
 		return providers.Instance{}, e
@@ -260,16 +260,16 @@ func (p *Provider) Terminate(ctx context.Context, ref providers.Ref) error {
 	case lookErr != nil:
 		return lookErr
 	}
-	p.breach(ctx, OpTerminate, WrongID, refName(ref))
+	p.breach(ctx, OpTerminate, WrongID, ref.String())
 	if err := p.terminate(ctx, found.Ref); providers.CodeOf(err) != providers.NotFound {
 		return err
 	}
-	return p.errorf(invocation{op: OpTerminate, target: refName(found.Ref)}, providers.Unavailable,
+	return p.errorf(invocation{op: OpTerminate, target: found.Ref.String()}, providers.Unavailable,
 		"terminate says that the machine is gone, describe that it lives; ask again")
 }
 
 func (p *Provider) terminate(ctx context.Context, ref providers.Ref) error {
-	_, err := call(ctx, p, invocation{op: OpTerminate, target: refName(ref)}, func(ctx context.Context) (struct{}, error) {
+	_, err := call(ctx, p, invocation{op: OpTerminate, target: ref.String()}, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, p.inner.Terminate(ctx, ref)
 	})
 	return err
@@ -278,7 +278,7 @@ func (p *Provider) terminate(ctx context.Context, ref providers.Ref) error {
 // Describe returns the machine as it is now. An answer about another machine is
 // an error.
 func (p *Provider) Describe(ctx context.Context, ref providers.Ref) (providers.Instance, error) {
-	inv := invocation{op: OpDescribe, target: refName(ref)}
+	inv := invocation{op: OpDescribe, target: ref.String()}
 	inst, err := call(ctx, p, inv, func(ctx context.Context) (providers.Instance, error) {
 		return p.inner.Describe(ctx, ref)
 	})
@@ -287,8 +287,8 @@ func (p *Provider) Describe(ctx context.Context, ref providers.Ref) (providers.I
 	}
 	inst = p.tidy(inst)
 	if why := checkIdentity(p.opts.Owner, ref, inst); why != "" {
-		p.breach(ctx, OpDescribe, why, refName(inst.Ref))
-		return providers.Instance{}, p.errorf(inv, providers.Unknown, "another machine answered (%s): %s", why, refName(inst.Ref))
+		p.breach(ctx, OpDescribe, why, inst.Ref.String())
+		return providers.Instance{}, p.errorf(inv, providers.Unknown, "another machine answered (%s): %s", why, inst.Ref.String())
 	}
 	return inst, nil
 }
@@ -305,7 +305,7 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 		inst = p.tidy(inst)
 		why := checkListed(p.opts.Owner, inst)
 		if why != "" {
-			p.breach(ctx, OpList, why, refName(inst.Ref))
+			p.breach(ctx, OpList, why, inst.Ref.String())
 		}
 		if why == ForeignOwner {
 			continue
@@ -345,12 +345,4 @@ func (p *Provider) errorf(inv invocation, code providers.Code, format string, ar
 		Code: code, Scope: providers.Reactions()[code].Scope, Provider: p.name, Op: inv.op, Target: inv.target,
 		Message: p.secrets.line(fmt.Sprintf(format, args...)),
 	}
-}
-
-// refName names a machine in errors: the cloud's id, else ours.
-func refName(r providers.Ref) string {
-	if r.ID == "" {
-		return r.Request
-	}
-	return r.ID
 }

@@ -1,7 +1,6 @@
 package simcloud
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -58,10 +57,8 @@ func Descriptor() providers.Descriptor {
 
 func open(_ context.Context, name string, raw json.RawMessage, env providers.Env) (providers.Provider, error) {
 	var s Settings
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
-		return nil, fmt.Errorf("provider %s: settings: %w", name, err)
+	if err := providers.DecodeSettings(name, raw, &s); err != nil {
+		return nil, err
 	}
 	token := ""
 	if s.Token != "" {

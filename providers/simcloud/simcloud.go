@@ -98,17 +98,17 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 
 // Terminate ends a machine.
 func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
-	return a.call(ctx, "terminate", label(ref), http.MethodDelete, machinePath(ref), nil, nil)
+	return a.call(ctx, "terminate", ref.String(), http.MethodDelete, machinePath(ref), nil, nil)
 }
 
 // Describe returns a machine as it is now.
 func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.Instance, error) {
 	var m simapi.Machine
-	if err := a.call(ctx, "describe", label(ref), http.MethodGet, machinePath(ref), nil, &m); err != nil {
+	if err := a.call(ctx, "describe", ref.String(), http.MethodGet, machinePath(ref), nil, &m); err != nil {
 		return providers.Instance{}, err
 	}
 	if m.ID == "" || ref.ID != "" && m.ID != ref.ID {
-		return providers.Instance{}, a.strange("describe", label(ref), "the answer is about machine %q", m.ID)
+		return providers.Instance{}, a.strange("describe", ref.String(), "the answer is about machine %q", m.ID)
 	}
 	return a.instance(m), nil
 }
@@ -188,13 +188,13 @@ func (a *Adapter) Interruptions(ctx context.Context) (<-chan providers.Notice, e
 
 // MoveEnd moves the end that the cloud keeps for a machine.
 func (a *Adapter) MoveEnd(ctx context.Context, ref providers.Ref, end time.Time) error {
-	return a.call(ctx, "move_end", label(ref), http.MethodPut, machinePath(ref)+"/end", simapi.MoveEnd{EndAt: end.UTC()}, nil)
+	return a.call(ctx, "move_end", ref.String(), http.MethodPut, machinePath(ref)+"/end", simapi.MoveEnd{EndAt: end.UTC()}, nil)
 }
 
 // Bill returns what the cloud has recorded for a machine.
 func (a *Adapter) Bill(ctx context.Context, ref providers.Ref) (providers.Bill, error) {
 	var b providers.Bill
-	err := a.call(ctx, "bill", label(ref), http.MethodGet, machinePath(ref)+"/bill", nil, &b)
+	err := a.call(ctx, "bill", ref.String(), http.MethodGet, machinePath(ref)+"/bill", nil, &b)
 	return b, err
 }
 
@@ -228,7 +228,7 @@ func (a *Adapter) Console(ctx context.Context, ref providers.Ref) ([]byte, error
 	var got struct {
 		Console []byte `json:"console"`
 	}
-	err := a.call(ctx, "console", label(ref), http.MethodGet, machinePath(ref)+"/console", nil, &got)
+	err := a.call(ctx, "console", ref.String(), http.MethodGet, machinePath(ref)+"/console", nil, &got)
 	return got.Console, err
 }
 
@@ -256,11 +256,4 @@ func machinePath(ref providers.Ref) string {
 		id = "request:" + ref.Request
 	}
 	return "/v1/machines/" + url.PathEscape(id)
-}
-
-func label(ref providers.Ref) string {
-	if ref.ID == "" {
-		return ref.Request
-	}
-	return ref.ID
 }
