@@ -100,8 +100,9 @@ func (s *Site) StartCloud(ctx context.Context, world simcloud.Config) error {
 // broker's owner.
 type Broker struct {
 	*client.Client
-	Process *Process
-	Data    string // its data folder
+	Settings client.Settings // what its client.json says
+	Process  *Process
+	Data     string // its data folder
 }
 
 // StartBroker runs a broker with a configuration file, and returns when it
@@ -147,7 +148,7 @@ func (b *Broker) connect(ctx context.Context) error {
 	if _, err := c.Health(ctx); err != nil {
 		return err
 	}
-	b.Client = c
+	b.Client, b.Settings = c, set
 	return nil
 }
 
