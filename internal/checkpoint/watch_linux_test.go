@@ -137,11 +137,13 @@ func TestWatchQuiesce(t *testing.T) {
 	stop := make(chan struct{})
 	var growing sync.WaitGroup
 	growing.Go(func() {
-		for tick := time.Tick(10 * time.Millisecond); ; {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
 			select {
 			case <-stop:
 				return
-			case <-tick:
+			case <-tick.C:
 				if _, err := log.WriteString("step\n"); err != nil {
 					t.Error(err)
 				}

@@ -38,6 +38,7 @@ type Config struct {
 	Projects  []Project      `json:"projects" doc:"who machines are rented for"`
 	Queues    []Queue        `json:"queues" doc:"named defaults and limits that jobs are submitted to"`
 	Budgets   []Budget       `json:"budgets" doc:"caps on money; all that match hold together"`
+	Locations []Location     `json:"locations" doc:"places that jobs may read inputs from and write outputs to; admins' jobs may name any"`
 	Secrets   []secret.Ref   `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
 	Leases    Leases         `json:"leases" doc:"how long machines may live without a word from the broker"`
 	Limits    Limits         `json:"limits" doc:"bounds that protect accounts and the broker"`
@@ -73,6 +74,12 @@ type Objects struct {
 	PathStyle bool       `json:"path_style" doc:"address buckets by path, as most stores other than AWS want"`
 	AccessKey secret.Ref `json:"access_key" doc:"without it the standard credential chain is used"`
 	SecretKey secret.Ref `json:"secret_key" doc:"goes with access_key"`
+}
+
+// Location is a place that jobs may name.
+type Location struct {
+	Prefix   string   `json:"prefix" required:"true" doc:"a folder of the broker's machine, or s3://bucket/prefix"`
+	Projects []string `json:"projects" single:"true" doc:"only jobs of these projects; default: all"`
 }
 
 // Provider is a named account.

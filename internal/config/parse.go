@@ -143,7 +143,7 @@ func writeJSON(b *bytes.Buffer, c yamlfile.Cursor) {
 		}
 		b.WriteByte(']')
 	case yamlfile.Scalar:
-		if !n.Quoted && (n.Text == "true" || n.Text == "false" || json.Valid([]byte(n.Text)) && strings.IndexAny(n.Text, "0123456789") >= 0 && n.Text[0] != '"') {
+		if !n.Quoted && (n.Text == "true" || n.Text == "false" || json.Valid([]byte(n.Text)) && strings.ContainsAny(n.Text, "0123456789") && n.Text[0] != '"') {
 			b.WriteString(n.Text)
 		} else {
 			put(n.Text)

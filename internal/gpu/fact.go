@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -218,7 +219,7 @@ func rows(r io.Reader, f func(*row)) error {
 	}
 	for {
 		record, err := c.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -265,7 +266,7 @@ func parseFact(r *row) Fact {
 		f.Target = Of(cc)
 	}
 	var model []string
-	for _, t := range strings.Split(f.ID, "-") {
+	for t := range strings.SplitSeq(f.ID, "-") {
 		if form, ok := forms[t]; ok {
 			f.Form = Of(form)
 		} else if _, ok := gigabytes(t); !ok {

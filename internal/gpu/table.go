@@ -194,30 +194,53 @@ func (t *Table) common(id string, indices []int) Fact {
 		g := t.facts[i]
 		for _, k := range []struct{ a, b *Known[float64] }{
 			{&f.ComputeCapability, &g.ComputeCapability},
-			{&f.Memory, &g.Memory}, {&f.MemoryBandwidth, &g.MemoryBandwidth},
-			{&f.FP64, &g.FP64}, {&f.FP64Matrix, &g.FP64Matrix}, {&f.FP32, &g.FP32}, {&f.TF32, &g.TF32},
-			{&f.FP16, &g.FP16}, {&f.FP16FP32, &g.FP16FP32}, {&f.BF16Measured, &g.BF16Measured},
-			{&f.FP8, &g.FP8}, {&f.INT8, &g.INT8}, {&f.FP4, &g.FP4},
-			{&f.LinkBandwidth, &g.LinkBandwidth}, {&f.PCIe, &g.PCIe},
+			{&f.Memory, &g.Memory},
+			{&f.MemoryBandwidth, &g.MemoryBandwidth},
+			{&f.FP64, &g.FP64},
+			{&f.FP64Matrix, &g.FP64Matrix},
+			{&f.FP32, &g.FP32},
+			{&f.TF32, &g.TF32},
+			{&f.FP16, &g.FP16},
+			{&f.FP16FP32, &g.FP16FP32},
+			{&f.BF16Measured, &g.BF16Measured},
+			{&f.FP8, &g.FP8},
+			{&f.INT8, &g.INT8},
+			{&f.FP4, &g.FP4},
+			{&f.LinkBandwidth, &g.LinkBandwidth},
+			{&f.PCIe, &g.PCIe},
 		} {
 			*k.a = least(*k.a, *k.b)
 		}
 		for _, k := range []struct{ a, b *Known[int] }{
-			{&f.Year, &g.Year}, {&f.Encoders, &g.Encoders}, {&f.Decoders, &g.Decoders},
-			{&f.RTGeneration, &g.RTGeneration}, {&f.RTCores, &g.RTCores}, {&f.MIG, &g.MIG},
+			{&f.Year, &g.Year},
+			{&f.Encoders, &g.Encoders},
+			{&f.Decoders, &g.Decoders},
+			{&f.RTGeneration, &g.RTGeneration},
+			{&f.RTCores, &g.RTCores},
+			{&f.MIG, &g.MIG},
 		} {
 			*k.a = least(*k.a, *k.b)
 		}
 		for _, k := range []struct{ a, b *Known[string] }{
-			{&f.Vendor, &g.Vendor}, {&f.Arch, &g.Arch}, {&f.Class, &g.Class}, {&f.Form, &g.Form}, {&f.Target, &g.Target},
-			{&f.MemoryType, &g.MemoryType}, {&f.Link, &g.Link},
-			{&f.EncoderGen, &g.EncoderGen}, {&f.EncoderSessions, &g.EncoderSessions},
+			{&f.Vendor, &g.Vendor},
+			{&f.Arch, &g.Arch},
+			{&f.Class, &g.Class},
+			{&f.Form, &g.Form},
+			{&f.Target, &g.Target},
+			{&f.MemoryType, &g.MemoryType},
+			{&f.Link, &g.Link},
+			{&f.EncoderGen, &g.EncoderGen},
+			{&f.EncoderSessions, &g.EncoderSessions},
 		} {
 			*k.a = shared(*k.a, *k.b)
 		}
 		for _, k := range []struct{ a, b *Known[bool] }{
-			{&f.BF16, &g.BF16}, {&f.INT4Tensor, &g.INT4Tensor}, {&f.EncodeAV1, &g.EncodeAV1},
-			{&f.Graphics, &g.Graphics}, {&f.VGPUCompute, &g.VGPUCompute}, {&f.ECC, &g.ECC},
+			{&f.BF16, &g.BF16},
+			{&f.INT4Tensor, &g.INT4Tensor},
+			{&f.EncodeAV1, &g.EncodeAV1},
+			{&f.Graphics, &g.Graphics},
+			{&f.VGPUCompute, &g.VGPUCompute},
+			{&f.ECC, &g.ECC},
 		} {
 			*k.a = shared(*k.a, *k.b)
 		}

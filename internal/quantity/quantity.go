@@ -70,8 +70,10 @@ func unitHint(s string) string {
 	}
 	word := strings.ToLower(strings.TrimSpace(s[len(number):]))
 	for _, u := range []struct{ unit, words string }{
-		{"s", "s sec secs second seconds"}, {"m", "m min mins minute minutes"},
-		{"h", "h hr hrs hour hours"}, {"d", "d day days"},
+		{"s", "s sec secs second seconds"},
+		{"m", "m min mins minute minutes"},
+		{"h", "h hr hrs hour hours"},
+		{"d", "d day days"},
 	} {
 		for w := range strings.SplitSeq(u.words, " ") {
 			if w == word {

@@ -11,6 +11,7 @@ package scenario
 import (
 	"cmp"
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -206,7 +207,7 @@ func (r *Requirements) DecodeYAML(c yamlfile.Cursor) {
 		}
 		words := value.Words()
 		w, err := gpu.ParseWant(a, words...)
-		if v, ok := err.(*gpu.ValueError); ok {
+		if v, ok := errors.AsType[*gpu.ValueError](err); ok {
 			value.Errorf(v.Hint, "expected %s, found %q", v.Expected, v.Value)
 			continue
 		}

@@ -237,9 +237,12 @@ func checkResources(j *Job, report reporter, faulty func(string) bool) {
 			path  string
 			given bool
 		}{
-			{"resources.gpu_count", r.GPUCount != 0}, {"resources.gpu_memory", r.GPUMemory != 0},
-			{"resources.slots", r.Slots != 0}, {"resources.require", len(r.Require) > 0},
-			{"scenario", j.Scenario != "" && j.Scenario != scenario.General}, {"work.on", j.Work != nil && j.Work.On != ""},
+			{"resources.gpu_count", r.GPUCount != 0},
+			{"resources.gpu_memory", r.GPUMemory != 0},
+			{"resources.slots", r.Slots != 0},
+			{"resources.require", len(r.Require) > 0},
+			{"scenario", j.Scenario != "" && j.Scenario != scenario.General},
+			{"work.on", j.Work != nil && j.Work.On != ""},
 		} {
 			if x.given {
 				report(x.path, "leave it out, or name a GPU", "the job asks for no GPU (gpu: none)")

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,7 +45,8 @@ func (c Complete) MarshalText() ([]byte, error) {
 
 // DecodeYAML reads the text form or {marker: NAME}.
 func (c *Complete) DecodeYAML(cur yamlfile.Cursor) {
-	n, text := cur.Node, ""
+	n := cur.Node
+	var text string
 	switch {
 	case n.Kind == yamlfile.Scalar:
 		text = n.Text
@@ -55,7 +57,7 @@ func (c *Complete) DecodeYAML(cur yamlfile.Cursor) {
 		return
 	}
 	if err := c.UnmarshalText([]byte(text)); err != nil {
-		if p, ok := err.(*yamlfile.Problem); ok {
+		if p, ok := errors.AsType[*yamlfile.Problem](err); ok {
 			cur.Errorf(p.Hint, "%s", p.Message)
 		}
 	}

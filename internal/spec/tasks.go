@@ -237,7 +237,7 @@ func (l Local) List(ctx context.Context, prefix string) iter.Seq2[string, error]
 			}
 			return nil
 		})
-		if err != nil && err != stop {
+		if err != nil && !errors.Is(err, stop) {
 			yield("", err)
 		}
 	}

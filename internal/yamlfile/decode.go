@@ -81,8 +81,10 @@ func (c Cursor) Words() []string {
 			}
 		}
 		return words
+	case broken: // it was reported
+	case Null, Map:
+		c.Errorf("", "expected a word or a list of words, found %s", c.Node.Kind)
 	}
-	c.Errorf("", "expected a word or a list of words, found %s", c.Node.Kind)
 	return nil
 }
 
@@ -121,7 +123,7 @@ func (d *Doc) decode(n *Node, path string, v reflect.Value, tag reflect.StructTa
 		d.decode(n, path, v.Elem(), tag)
 		return
 	}
-	if _, ok := v.Addr().Interface().(Sensitive); ok {
+	if _, ok := reflect.TypeAssert[Sensitive](v.Addr()); ok {
 		defer func(before int) { // what is no reference may be the secret itself
 			if len(d.errs) > before {
 				n.mask()
@@ -206,7 +208,7 @@ func (d *Doc) decodeStruct(c Cursor, v reflect.Value) {
 	}
 	fields := Fields(v.Type())
 	var refused map[string]string
-	if r, ok := v.Addr().Interface().(Refuser); ok {
+	if r, ok := reflect.TypeAssert[Refuser](v.Addr()); ok {
 		refused = r.RefusedKeys()
 	}
 	for _, e := range c.Node.Entries {
@@ -322,7 +324,7 @@ type Described interface {
 }
 
 func describe(t reflect.Type) string {
-	if d, ok := reflect.New(t).Interface().(Described); ok {
+	if d, ok := reflect.TypeAssert[Described](reflect.New(t)); ok {
 		return d.Describe()
 	}
 	switch t.Kind() {

@@ -17,10 +17,12 @@ package yamlfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -158,7 +160,7 @@ func (d *Doc) parse(s *source, text []byte) *Node {
 	file, err := parseSafely(text)
 	if err != nil {
 		line, column, message := 1, 1, err.Error()
-		if e, ok := err.(yaml.Error); ok {
+		if e, ok := errors.AsType[yaml.Error](err); ok {
 			message = e.GetMessage()
 			if t := e.GetToken(); t != nil && t.Position != nil {
 				line, column = t.Position.Line, t.Position.Column
@@ -228,12 +230,17 @@ func syntaxHint(s *source, line int) string {
 	switch {
 	case strings.HasPrefix(s.lines[line-1], "\t") || strings.Contains(s.lines[line-1], "\t"):
 		return "YAML is indented with spaces; this line has a tab"
-	case text != "" && !strings.ContainsAny(text, ":#-[]{}|>&*"):
+	case text != "" && isKey(strings.Fields(text)[0]) && !strings.ContainsAny(text, ":#-[]{}|>&*"):
 		return fmt.Sprintf("expected %q", strings.Fields(text)[0]+": …")
 	case strings.Contains(text, "{{") && !strings.ContainsAny(text, `"'`):
 		return `text with {{ }} needs quotes: "{{input}}"`
 	}
 	return ""
+}
+
+// isKey reports whether a word may be the key that its line lacks a colon after.
+func isKey(word string) bool {
+	return strings.IndexFunc(word, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }) < 0
 }
 
 type converter struct {

@@ -3,6 +3,7 @@ package yamlfile
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -16,7 +17,7 @@ func ParseJSON(name string, text []byte) *Doc {
 	r := jsonReader{d, dec}
 	root, err := r.value(0)
 	if err == nil {
-		if _, err = dec.Token(); err == io.EOF {
+		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			d.Root = root
 			return d
 		}
@@ -42,7 +43,7 @@ func (r jsonReader) value(depth int) (*Node, error) {
 	}
 	n := &Node{Pos: r.pos()}
 	t, err := r.dec.Token()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
