@@ -127,6 +127,9 @@ func (b *Broker) leaseOne(tx *state.Tx, id string) error {
 // on what it has, and is drained shortly before that is used up.
 func (b *Broker) extend(tx *state.Tx, id string) error {
 	i := tx.Instance(id)
+	if i.Payer != "" && tx.Job(i.Payer) == nil {
+		return b.end(tx, id, reason.New("job_done"), queue.Lost) // the only job that it serves
+	}
 	until := tx.Now.Add(b.leaseLength(i.Project))
 	if providers.SelfEnd(i.SelfEnd) == providers.EndFixed && !i.End.IsZero() && i.End.Before(until) {
 		until = maxTime(i.End, i.Lease)

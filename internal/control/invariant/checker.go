@@ -3,6 +3,7 @@ package invariant
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"gpubroker/internal/budget"
 	"gpubroker/internal/money"
@@ -184,3 +185,32 @@ func reaches(table []queue.Move, from, to string, through func(queue.Move) bool)
 }
 
 func always(queue.Move) bool { return true }
+
+// Forget drops the jobs that ended before a moment, so that a checker may look on
+// for long. Nobody may touch them again.
+func (c *Checker) Forget(before time.Time) {
+	for id, j := range c.jobs {
+		if j.Done() && j.Ended.Before(before) {
+			delete(c.jobs, id)
+			delete(c.specs, id)
+			delete(c.taskRows, id)
+		}
+	}
+	for id := range c.tasks {
+		if c.jobs[id.Job] == nil {
+			delete(c.tasks, id)
+			delete(c.checkpoints, id)
+			delete(c.live, id)
+		}
+	}
+	for id, a := range c.attempts {
+		if c.jobs[a.Job] == nil {
+			delete(c.attempts, id)
+		}
+	}
+	for id, on := range c.on {
+		if len(on) == 0 {
+			delete(c.on, id)
+		}
+	}
+}
