@@ -28,7 +28,8 @@ type saving struct {
 	watcher *checkpoint.Watcher
 	taking  sync.WaitGroup
 	sending sync.WaitGroup
-	stopped chan struct{} // nothing more is taken
+	giveUp  context.CancelFunc // ends the sending
+	stopped chan struct{}      // nothing more is taken
 
 	mu      sync.Mutex
 	taken   int
@@ -69,8 +70,10 @@ func (t *attempt) startSaving() (*saving, error) {
 	if s.watcher, err = checkpoint.Watch(dir, *spec, t.log); err != nil {
 		return nil, agentError(err)
 	}
+	var ctx context.Context
+	ctx, s.giveUp = t.untilTaken()
 	s.taking.Go(s.take)
-	s.sending.Go(s.send)
+	s.sending.Go(func() { s.send(ctx) })
 	t.mu.Lock()
 	t.saving = s
 	t.mu.Unlock()
@@ -156,9 +159,8 @@ func (s *saving) next(ctx context.Context) *takenSave {
 }
 
 // send sends one save after another.
-func (s *saving) send() {
-	ctx, cancel := s.t.untilTaken()
-	defer cancel()
+func (s *saving) send(ctx context.Context) {
+	defer s.giveUp()
 	for {
 		s.awaitCommit(ctx)
 		w := s.next(ctx)
@@ -268,7 +270,8 @@ func (s *saving) untilAdopted(ctx context.Context, number int64) (context.Contex
 }
 
 // finish takes what the command completed last, and returns when nothing is left
-// to send. With last unset only what is under way is still sent.
+// to send. With last unset nobody has a use for another save, and what is under
+// way is given up.
 func (s *saving) finish(last bool) {
 	if s == nil {
 		return
@@ -283,6 +286,7 @@ func (s *saving) finish(last bool) {
 	var dropped *takenSave
 	if !last {
 		dropped, s.waiting = s.waiting, nil
+		s.giveUp()
 	}
 	s.over = true
 	close(s.news)

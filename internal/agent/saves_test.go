@@ -313,3 +313,29 @@ func TestASaveThatTheBrokerAdoptedIsSent(t *testing.T) {
 	b.stop("a1", agentapi.Stop{})
 	b.end("a1")
 }
+
+// A save on its way holds up neither a success nor a task that nobody wants.
+func TestSaveThatNobodyNeedsIsGivenUp(t *testing.T) {
+	for name, end := range map[string]func(b *fakeBroker, work string) error{
+		"success": func(_ *fakeBroker, work string) error { return os.WriteFile(filepath.Join(work, "go"), nil, 0o644) },
+		"cancel":  func(b *fakeBroker, _ string) error { b.stop("a1", agentapi.Stop{}); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, dir := newFakeBroker(t), t.TempDir()
+			startAgent(t, b, dir, nil)
+			b.store.set(func() { b.store.fails["a1/save"] = http.StatusServiceUnavailable })
+			b.add("a1", agentapi.Task{
+				Shell:      `echo 1 > ckpt/n.tmp; mv ckpt/n.tmp ckpt/n; until [ -f go ]; do sleep 0.02; done`,
+				Checkpoint: &agentapi.CheckpointSpec{Dir: "ckpt"},
+			})
+			b.until("the save to be on its way", func() bool { return b.attempts["a1"].Put["save/1/1"] != "" })
+			if err := end(b, filepath.Join(dir, "attempts/a1/work")); err != nil {
+				t.Fatal(err)
+			}
+			b.end("a1")
+			if n := b.store.puts["a1/save/1/1"]; n > 0 {
+				t.Errorf("the save was sent %d times", n)
+			}
+		})
+	}
+}
