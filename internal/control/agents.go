@@ -310,7 +310,7 @@ func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queu
 		c := b.state.View().Checkpoints.Get(state.CheckpointKey(a.TaskID, x.Number))
 		return c == nil || !c.Broken.IsZero()
 	})
-	publish := o.Output != nil && a.Publish == "" && o.Ended != nil
+	publish := o.Output != nil && a.Publish == "" && o.Ended != nil && o.Ended.ExitCode != nil && *o.Ended.ExitCode == 0
 	next := phaseOf(o, a)
 	stalled := o.Phase == agentapi.Running && b.stalled(a, o)
 	ended := o.Phase == agentapi.PhaseEnded && o.Ended != nil

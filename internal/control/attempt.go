@@ -16,6 +16,11 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 	if a == nil || a.State == queue.AttemptEnded {
 		return nil
 	}
+	if t := tx.Task(a.TaskID); a.Publish != "" && t != nil && t.Attempt == id && t.Output == a.Publish && outcome != queue.Succeeded && outcome != queue.CancelledOut {
+		// Its result is in place, by this very attempt: what became of the machine after
+		// that undoes nothing.
+		outcome, exit, why = queue.Succeeded, new(0), reason.New("succeeded")
+	}
 	if err := queue.SetAttempt(a, queue.AttemptEnded); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -197,15 +199,46 @@ func (b *Broker) leaseOf(i *queue.Instance, until time.Time) budget.Lease {
 	return l
 }
 
-// reserve raises a machine's holds so that it may live until the given moment.
+// reserve raises a new machine's holds so that it may live until the given
+// moment.
 func (b *Broker) reserve(tx *state.Tx, i *queue.Instance, until time.Time) error {
-	c, err := budget.Extend(b.budgetsFor(tx, i), b.leaseOf(i, until), txBook{tx})
+	budgets := b.closed(b.budgetsFor(tx, i), tx.Instances(), txBook{tx}, tx.Now)
+	c, err := budget.Extend(budgets, b.leaseOf(i, until), txBook{tx})
 	if err != nil {
 		return err
 	}
 	put(tx, c)
 	i.Lease = until
 	return nil
+}
+
+// closed gives no new machine any room in budgets that pay for one which lives
+// beyond its lease: nobody knows what that will cost.
+func (b *Broker) closed(budgets []budget.Budget, machines iter.Seq[*queue.Instance], book budget.Book, now time.Time) []budget.Budget {
+	out := budgets
+	for i := range machines {
+		if !lives(i) || i.Overdue.IsZero() {
+			continue
+		}
+		for k := range out {
+			x := &out[k]
+			start, _, err := x.Period.At(now)
+			if !x.Capped || !x.Matches(b.payer(i)) || err != nil {
+				continue
+			}
+			committed := money.Amount(0)
+			if a := book.Account(budget.Key{Budget: x.Name, Start: start}); a != nil {
+				committed = a.Committed()
+			}
+			if committed < x.Cap {
+				if &out[0] == &budgets[0] {
+					out = slices.Clone(budgets)
+				}
+				out[k].Cap = committed
+			}
+		}
+	}
+	return out
 }
 
 func (b *Broker) budgetsFor(tx *state.Tx, i *queue.Instance) []budget.Budget {

@@ -159,3 +159,25 @@ func leaseCell(t *testing.T, end providers.SelfEnd, fault string) string {
 	return fmt.Sprintf("ended %v after the fault, %v after the lease, cause %s; overrun %v, alarms %d, refusals %d",
 		m.Ended.Sub(at), m.Ended.Sub(one.Lease), m.Cause, s.overrun(), s.count("instance.overrun"), s.count("instance.undeleted"))
 }
+
+// While a machine lives beyond its lease, its budgets take no new machine.
+func TestAnOverrunClosesItsBudget(t *testing.T) {
+	cfg := calm()
+	cfg.SelfEnd, cfg.EndAction = providers.EndNone, providers.EndStopTasks
+	inBubble(t, cfg, func(s *site) {
+		s.check.Beyond = true
+		s.withBudgets(capped(100))
+		s.fault(simapi.Fault{Op: "terminate", Effect: simapi.Refuse, For: simapi.Duration(2 * time.Hour), Times: -1})
+		s.succeeded(s.submit(task(10*time.Minute, "")))
+		time.Sleep(time.Hour)
+		if s.count("instance.overrun") == 0 || s.overrun() == 0 {
+			t.Fatal("there is no overrun")
+		}
+		j := s.submit(task(10*time.Minute, ""))
+		time.Sleep(10 * time.Minute)
+		if d, _, ok := s.up().Decision(j.ID); !ok || d.Why.Code != "over_budget" || len(s.world.Truth()) != 1 {
+			t.Errorf("%d machines, the wait is explained by %+v", len(s.world.Truth()), d.Why)
+		}
+		s.succeeded(j)
+	})
+}

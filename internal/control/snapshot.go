@@ -72,6 +72,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 	for a := range view.Attempts.All() {
 		b.drawRunning(view, p, a)
 	}
+	p.Budgets = b.closed(p.Budgets, view.Instances.All(), p.Book, now)
 	return p
 }
 

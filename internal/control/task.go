@@ -58,6 +58,9 @@ func (b *Broker) desiredAttempt(view *state.Tables, i *queue.Instance, a *queue.
 			d.Stop.Grace = min(d.Stop.Grace, agentapi.Of(in))
 		}
 	}
+	if !a.Started.IsZero() {
+		d.Task.Secrets = nil // the command has them; nobody needs them on the wire again
+	}
 	b.mu.Lock()
 	if a.Publish != "" && b.isPublished[a.ID] {
 		d.Published = a.Publish
