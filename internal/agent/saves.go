@@ -237,7 +237,7 @@ func (s *saving) sendOne(ctx context.Context, w *takenSave) {
 	defer done()
 	save, err := s.saver.Send(ctx, plan, at)
 	if err != nil {
-		if context.Cause(ctx) == errAdopted {
+		if errors.Is(context.Cause(ctx), errAdopted) {
 			t.log.Info("a save was adopted by the broker", "save", at.Number)
 		} else if ctx.Err() == nil {
 			t.log.Warn("a save was not sent", "err", err)
