@@ -114,6 +114,7 @@ type Broker struct {
 	specs    *specs
 	meta     queue.Meta
 	inputs   *inputs
+	shares   shares
 	memo     scheduler.Memo // the schedule loop's alone
 
 	// What is not durable, and need not be: it is found out anew after a start.
@@ -181,6 +182,9 @@ func (b *Broker) State() *state.State { return b.state }
 func (b *Broker) Run(ctx context.Context) error {
 	if err := b.adopt(ctx); err != nil {
 		b.complain("adopt", err) // the agents report their saves again
+	}
+	if err := b.shares.load(ctx, b.state.Store(), b.now()); err != nil {
+		b.complain("shares", err) // turns are by what lives alone
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	loop := func(name string, period time.Duration, wake bool, step func(context.Context) (time.Duration, error)) {

@@ -268,7 +268,8 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 	if err != nil {
 		return err
 	}
-	return b.state.Do(ctx, func(tx *state.Tx) error {
+	var cost money.Amount
+	err = b.state.Do(ctx, func(tx *state.Tx) error {
 		i := tx.EditInstance(i.ID)
 		if i == nil || !i.Settled.IsZero() {
 			return nil
@@ -277,12 +278,12 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 		for h := range tx.HoldsOf(i.ID) {
 			open = append(open, *h)
 		}
-		c, cost, err := budget.Settle(b.budgetsFor(tx, i), b.leaseOf(i, i.Lease), start, end, prices, open, txBook{tx})
+		c, total, err := budget.Settle(b.budgetsFor(tx, i), b.leaseOf(i, i.Lease), start, end, prices, open, txBook{tx})
 		if err != nil {
 			return err
 		}
 		put(tx, c)
-		i.Settled, i.Cost = tx.Now, cost
+		i.Settled, i.Cost, cost = tx.Now, total, total
 		for _, e := range c.Entries {
 			if e.Kind == budget.Overspent {
 				b.event(tx, "budget.overrun", i, reason.New("overrun", "budget", e.Key, "amount", e.Amount))
@@ -290,6 +291,10 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 		}
 		return nil
 	})
+	if err == nil {
+		b.shares.add(i.Project, b.now(), cost)
+	}
+	return err
 }
 
 // bill returns what a machine is charged for: the provider's own record where

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gpubroker/internal/budget"
-	"gpubroker/internal/money"
 	"gpubroker/internal/quantity"
 	"gpubroker/internal/reason"
 	"gpubroker/internal/state"
@@ -31,7 +30,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 		Snapshot: scheduler.Snapshot{
 			Now: now, Facts: b.facts, Catalog: b.market.Catalog(), Settings: b.set.Plan,
 			Book: viewBook{view}, Providers: map[string]scheduler.Provider{},
-			Cooldowns: map[string]scheduler.Cooldown{}, Spent: map[string]money.Amount{}, History: map[string]policy.History{},
+			Cooldowns: map[string]scheduler.Cooldown{}, Spent: b.shares.draw(view, now), History: map[string]policy.History{},
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
 	}
@@ -87,7 +86,6 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 		if !lives(i) {
 			continue
 		}
-		p.Spent[i.Project] += money.Amount(i.Price)
 		if i.State == queue.InstanceRequested || i.State == queue.InstanceLaunching {
 			launching[i.Provider]++
 		}
