@@ -167,7 +167,9 @@ func (b *Broker) Sync(ctx context.Context, credential string, obs agentapi.Obser
 	if err := b.observed(ctx, i, &obs); err != nil {
 		return agentapi.Desired{}, err
 	}
-	deadline := time.NewTimer(min(max(obs.Wait.Std(), 0), agentapi.MaxWait))
+	// An answer is held for less than the silence that is looked into, so that a
+	// quiet agent is never taken for a silent one, nor a held call for a sign of life.
+	deadline := time.NewTimer(min(max(obs.Wait.Std(), 0), agentapi.MaxWait, b.set.Every.Silence*4/5))
 	defer deadline.Stop()
 	for {
 		changed := b.state.Watch("instance/" + obs.Instance)
@@ -182,7 +184,6 @@ func (b *Broker) Sync(ctx context.Context, credential string, obs agentapi.Obser
 		case <-ctx.Done():
 			return d, ctx.Err()
 		case <-deadline.C:
-			b.hear(obs.Instance)
 			return b.desired(ctx, &obs, received)
 		case <-changed:
 		}

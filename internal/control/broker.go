@@ -122,6 +122,7 @@ type Broker struct {
 	calling     map[string]bool           // calls under way, by key
 	listed      map[string]time.Time      // when each provider's list was first and last complete
 	seen        map[string]time.Time      // when each agent last called
+	listened    time.Time                 // when it was last looked at who is silent
 	sent        map[string]agentapi.Ticks // of each agent's newest call, by instance and boot
 	isPublished map[string]bool           // attempts whose output is in its place
 	stages      map[string]*publish.Stage

@@ -263,6 +263,10 @@ func (b *Broker) silence(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	now := time.Now() // with its monotonic reading
+	if b.stoodStill(now) {
+		b.hearAnew()
+		return 0, nil
+	}
 	var silent, ready int
 	var lost, look []*queue.Instance
 	for i := range b.state.View().Instances.All() {
@@ -308,6 +312,16 @@ func (b *Broker) silence(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return 0, errors.Join(errs...)
+}
+
+// stoodStill reports whether this process did not run for a while, stopped or
+// starved: it could hear nobody then, whoever called.
+func (b *Broker) stoodStill(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last := b.listened
+	b.listened = now
+	return !last.IsZero() && now.Sub(last) > b.set.Every.Silence/2
 }
 
 // look asks the provider about one silent machine.
