@@ -54,7 +54,7 @@ func (p *pass) admit(g *Group, c *class, one *candidate) (Launch, reason.Reason,
 		if _, end, err := room.Budget.Period.At(maxTime(p.Now, room.Key.Start)); err == nil {
 			next = end
 		}
-		return Launch{}, reason.New("over_budget", "budget", room.Key, "free", room.Free.Round(2), "cap", room.Budget.Cap, "need", room.Need.Round(2)), next
+		return Launch{}, reason.New("over_budget", "budget", room.Key, "free", room.Free.Short(), "cap", room.Budget.Cap, "need", room.Need.Short()), next
 	}
 	if u, ok := errors.AsType[*unboundedError](err); ok {
 		return Launch{}, reason.New("no_max_duration", "budget", u.budget), time.Time{}

@@ -166,15 +166,10 @@ func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
 		}
 		return reason.New("if_kind", "kind", m.Kind)
 	case RelaxSize:
-		return reason.New("if_size", "vcpu", known(s.VCPU), "memory", cmp.Or(gib(s.Memory), "unknown"))
+		if s.VCPU == 0 || s.Memory == 0 {
+			return reason.New("if_size_unknown")
+		}
+		return reason.New("if_size", "vcpu", strconv.FormatFloat(s.VCPU, 'f', -1, 64), "memory", gib(s.Memory))
 	}
 	return reason.Reason{}
-}
-
-// known is a number that is unknown when it is zero.
-func known(f float64) string {
-	if f == 0 {
-		return "unknown"
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64)
 }

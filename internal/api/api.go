@@ -7,6 +7,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"gpubroker/internal/control"
+	"gpubroker/internal/money"
 	"gpubroker/internal/spec"
 	"gpubroker/queue"
 )
@@ -25,6 +27,8 @@ import (
 // Options are what a server needs beside its broker.
 type Options struct {
 	Version string
+	// Currency is the ledger's; "" means USD.
+	Currency money.Currency
 	// Objects serves signed URLs of folder stores under their own path; nil when
 	// there is none.
 	Objects http.Handler
@@ -57,9 +61,10 @@ func New(b *control.Broker, opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	opts.Currency = cmp.Or(opts.Currency, money.USD)
 	s := &Server{broker: b, opts: opts, log: opts.Log, mux: http.NewServeMux()}
 	config := huma.DefaultConfig("gpubroker", "1")
-	config.Info.Description = "Submit jobs, follow them, and see what they cost. Amounts are decimal strings in the ledger's currency, times are UTC, durations are nanoseconds unless their name says otherwise."
+	config.Info.Description = "Submit jobs, follow them, and see what they cost. Amounts are decimal strings in the ledger's currency, which stands beside them, times are UTC, durations are nanoseconds unless their name says otherwise."
 	config.DocsPath = "" // its page would load a script from another site
 	config.SchemasPath = ""
 	config.CreateHooks = nil // no $schema links in answers

@@ -166,6 +166,7 @@ type planOutput struct {
 type Why struct {
 	Waiting bool `json:"waiting" doc:"false when no task waits; there is nothing to explain then"`
 	scheduler.Explanation
+	Currency money.Currency `json:"currency" doc:"of all amounts"`
 }
 
 type whyOutput struct{ Body Why }
@@ -173,7 +174,8 @@ type whyOutput struct{ Body Why }
 // Plan is what a submission now would lead to, and why.
 type Plan struct {
 	scheduler.Explanation
-	Launches []Launch `json:"launches" doc:"machines that would be asked for now"`
+	Launches []Launch       `json:"launches" doc:"machines that would be asked for now"`
+	Currency money.Currency `json:"currency" doc:"of all amounts"`
 }
 
 // Launch is a machine that would be asked for.
@@ -188,8 +190,8 @@ type Launch struct {
 }
 
 // PlanOf is an explanation and its launches as the API shows them.
-func PlanOf(e scheduler.Explanation, launches []scheduler.Launch) Plan {
-	p := Plan{Explanation: e, Launches: []Launch{}}
+func PlanOf(e scheduler.Explanation, launches []scheduler.Launch, currency money.Currency) Plan {
+	p := Plan{Explanation: e, Launches: []Launch{}, Currency: currency}
 	for _, l := range launches {
 		p.Launches = append(p.Launches, Launch{
 			Market: l.Market, Shape: l.Shape, Tasks: l.Tasks, Slots: l.Slots, Price: l.Price, Bound: l.Bound, Lease: l.Lease,
@@ -277,7 +279,7 @@ func (s *Server) planJob(ctx context.Context, in *submitInput) (*planOutput, err
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	return &planOutput{PlanOf(e, launches)}, nil
+	return &planOutput{PlanOf(e, launches, s.opts.Currency)}, nil
 }
 
 // explainJob explains why a job's tasks wait, from every offer.
@@ -286,7 +288,7 @@ func (s *Server) explainJob(ctx context.Context, in *JobPath) (*whyOutput, error
 		return nil, err
 	}
 	e, waiting := s.broker.Explain(in.ID)
-	return &whyOutput{Why{Waiting: waiting, Explanation: e}}, nil
+	return &whyOutput{Why{Waiting: waiting, Explanation: e, Currency: s.opts.Currency}}, nil
 }
 
 // given is a source whose one file is the lines that came with the call.

@@ -12,6 +12,7 @@ import (
 
 	"gpubroker/internal/control"
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
 	"gpubroker/internal/scenario"
 	"gpubroker/providers"
 )
@@ -51,6 +52,7 @@ type providersOutput struct{ Body Providers }
 // Instances are the machines that are not settled.
 type Instances struct {
 	Instances []control.InstanceView `json:"instances"`
+	Currency  money.Currency         `json:"currency" doc:"of all amounts"`
 }
 
 type instancesOutput struct{ Body Instances }
@@ -142,7 +144,7 @@ func usable(c caller, projects []string) bool {
 
 func (s *Server) listInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
 	out := &instancesOutput{}
-	out.Body.Instances = []control.InstanceView{}
+	out.Body.Instances, out.Body.Currency = []control.InstanceView{}, s.opts.Currency
 	for _, i := range s.broker.Instances() {
 		if callerOf(ctx).may(i.Project) {
 			out.Body.Instances = append(out.Body.Instances, i)

@@ -9,12 +9,14 @@ import (
 
 	"gpubroker/internal/budget"
 	"gpubroker/internal/control"
+	"gpubroker/internal/money"
 	"gpubroker/queue"
 )
 
 // Budgets are budgets with their periods.
 type Budgets struct {
-	Budgets []control.BudgetView `json:"budgets"`
+	Budgets  []control.BudgetView `json:"budgets"`
+	Currency money.Currency       `json:"currency" doc:"of all amounts"`
 }
 
 type budgetsOutput struct{ Body Budgets }
@@ -26,9 +28,13 @@ type costsInput struct {
 	Until   time.Time `query:"until"`
 }
 
-type costsOutput struct {
-	Body control.Costs
+// Costs are sums over machines and attempts.
+type Costs struct {
+	control.Costs
+	Currency money.Currency `json:"currency" doc:"of all amounts"`
 }
+
+type costsOutput struct{ Body Costs }
 
 type entriesInput struct {
 	After    int64  `query:"after"`
@@ -41,8 +47,9 @@ type entriesInput struct {
 
 // Entries is a page of the ledger.
 type Entries struct {
-	Entries []*budget.Entry `json:"entries"`
-	Next    int64           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
+	Entries  []*budget.Entry `json:"entries"`
+	Currency money.Currency  `json:"currency" doc:"of all amounts"`
+	Next     int64           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
 
 type entriesOutput struct{ Body Entries }
@@ -59,7 +66,7 @@ func (s *Server) listBudgets(ctx context.Context, _ *struct{}) (*budgetsOutput, 
 		return nil, s.failure(ctx, err)
 	}
 	out := &budgetsOutput{}
-	out.Body.Budgets = []control.BudgetView{}
+	out.Body.Budgets, out.Body.Currency = []control.BudgetView{}, s.opts.Currency
 	for _, b := range list {
 		if s.seesBudget(ctx, b.Budget) {
 			out.Body.Budgets = append(out.Body.Budgets, b)
@@ -96,7 +103,7 @@ func (s *Server) getCosts(ctx context.Context, in *costsInput) (*costsOutput, er
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	return &costsOutput{costs}, nil
+	return &costsOutput{Costs{costs, s.opts.Currency}}, nil
 }
 
 func (s *Server) listEntries(ctx context.Context, in *entriesInput) (*entriesOutput, error) {
@@ -109,6 +116,6 @@ func (s *Server) listEntries(ctx context.Context, in *entriesInput) (*entriesOut
 		return nil, s.failure(ctx, err)
 	}
 	out := &entriesOutput{}
-	out.Body.Entries, out.Body.Next = rows, next
+	out.Body.Entries, out.Body.Currency, out.Body.Next = rows, s.opts.Currency, next
 	return out, nil
 }

@@ -16,7 +16,29 @@ import (
 // Event is an event with its reason as a sentence.
 type Event struct {
 	*queue.Event
+	Name string `json:"name,omitempty" doc:"of the job"`
 	Text string `json:"text" doc:"the reason as a sentence"`
+}
+
+// namer finds the names of jobs, each once.
+type namer struct {
+	server *Server
+	known  map[string]string
+}
+
+// show makes an event as the API shows it. A job that cannot be read has no name.
+func (n *namer) show(ctx context.Context, e *queue.Event) Event {
+	name, ok := n.known[e.Job]
+	if !ok && e.Job != "" {
+		if j, err := n.server.broker.Job(ctx, e.Job); err == nil {
+			name = j.Name
+		}
+		if n.known == nil {
+			n.known = map[string]string{}
+		}
+		n.known[e.Job] = name
+	}
+	return Event{e, name, e.Reason.String()}
 }
 
 type eventsInput struct {
@@ -91,8 +113,9 @@ func (s *Server) listEvents(ctx context.Context, in *eventsInput) (*eventsOutput
 	}
 	out := &eventsOutput{}
 	out.Body.Events, out.Body.Next = []Event{}, next
+	names := namer{server: s}
 	for _, e := range rows {
-		out.Body.Events = append(out.Body.Events, Event{e, e.Reason.String()})
+		out.Body.Events = append(out.Body.Events, names.show(ctx, e))
 	}
 	return out, nil
 }
@@ -128,11 +151,12 @@ func (s *Server) watchEvents(ctx context.Context, in *watchInput) (*huma.StreamR
 			if err != nil {
 				return
 			}
+			names := namer{server: s}
 			for _, e := range list {
 				if !sees(ctx, e) {
 					continue
 				}
-				data, err := json.Marshal(Event{e, e.Reason.String()})
+				data, err := json.Marshal(names.show(ctx, e))
 				if err != nil {
 					s.log.Error("event not written", "error", err)
 					return

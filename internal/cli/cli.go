@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +122,8 @@ type app struct {
 	conn   connection
 	format string
 	begun  bool // a command's own work began: what fails now is no wrong usage
+	// ended holds the jobs whose end has been shown with its reason, by id.
+	ended map[string]string
 }
 
 // exit is an error with its own exit code. A nil err has been told already.
@@ -249,9 +252,37 @@ func (a *app) root() *cobra.Command {
 	if a.Sweep != nil {
 		add(groupAlone, a.sweep())
 	}
+	root.SetHelpCommand(help(root))
 	root.SetHelpCommandGroupID(groupRun)
 	root.SetCompletionCommandGroupID(groupRun)
 	return root
+}
+
+// help is the command that shows the help of another.
+func help(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Show the help of a command",
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, c := range root.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name()+"\t"+c.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			at := root
+			for _, name := range args {
+				i := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
+				if i < 0 {
+					return unknownCommand(at, []string{name})
+				}
+				at = at.Commands()[i]
+			}
+			return at.Help()
+		},
+	}
 }
 
 // unknownCommand is for commands that only hold others.

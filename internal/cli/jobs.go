@@ -206,7 +206,7 @@ func (a *app) explainJob(ctx context.Context, c *client.Client, j api.Job) error
 	if !w.Waiting {
 		return a.look.printf("%s  %s: %s; no task waits\n", j.ID, j.Name, a.countsLine(j))
 	}
-	return a.explain(j.Name, api.Plan{Explanation: w.Explanation})
+	return a.explain(j.Name, api.Plan{Explanation: w.Explanation, Currency: w.Currency})
 }
 
 // countsLine sums a job's tasks.
@@ -317,7 +317,7 @@ func (a *app) tasksTable(d jobDetail, limit int, all bool) string {
 	return t.String()
 }
 
-func (a *app) act(use, short, verb, done string) *cobra.Command {
+func (a *app) act(use, short, verb string, done func(api.Job) string) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " JOB...", Short: short, ValidArgsFunction: a.completeJobs,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -343,7 +343,7 @@ func (a *app) act(use, short, verb, done string) *cobra.Command {
 				}
 				out.Jobs = append(out.Jobs, j)
 				if a.format == "text" {
-					if err := a.look.printf("%s  %s: %s; %s\n", j.ID, j.Name, done, a.countsLine(j)); err != nil {
+					if err := a.look.printf("%s  %s: %s\n", j.ID, j.Name, done(j)); err != nil {
 						return err
 					}
 				}
@@ -354,16 +354,46 @@ func (a *app) act(use, short, verb, done string) *cobra.Command {
 	}
 }
 
+// cancelled says what a cancel did.
+func (a *app) cancelled(j api.Job) string {
+	switch {
+	case j.Ended != nil && j.CancelledBy == "":
+		return "the job is done already and nothing was cancelled; " + a.countsLine(j)
+	case j.Counts.Running > 0:
+		return fmt.Sprintf("cancelled; %s being stopped now", isOrAre(j.Counts.Running, "task"))
+	case j.Tasks == 1:
+		return "cancelled"
+	}
+	return fmt.Sprintf("cancelled: %d of %s", j.Counts.Cancelled, plural(j.Tasks, "task"))
+}
+
+// held says what a hold did.
+func (a *app) held(j api.Job) string {
+	text := "held, nothing more of it is placed"
+	if j.Counts.Running > 0 {
+		text += fmt.Sprintf("; %s still running", isOrAre(j.Counts.Running, "task"))
+	}
+	return text
+}
+
+// isOrAre is "1 task is" or "3 tasks are".
+func isOrAre(n int, what string) string {
+	if n == 1 {
+		return plural(n, what) + " is"
+	}
+	return plural(n, what) + " are"
+}
+
 func (a *app) cancel() *cobra.Command {
-	return a.act("cancel", "Cancel jobs: what waits at once, what runs is stopped", client.Cancel, "cancelled")
+	return a.act("cancel", "Cancel jobs: what waits at once, what runs is stopped", client.Cancel, a.cancelled)
 }
 
 func (a *app) hold() *cobra.Command {
-	return a.act("hold", "Stop new placements of jobs; what runs goes on", client.Hold, "held")
+	return a.act("hold", "Stop new placements of jobs; what runs goes on", client.Hold, a.held)
 }
 
 func (a *app) release() *cobra.Command {
-	return a.act("release", "Undo a hold", client.Release, "released")
+	return a.act("release", "Undo a hold", client.Release, func(j api.Job) string { return "released; " + a.countsLine(j) })
 }
 
 func (a *app) retry() *cobra.Command {

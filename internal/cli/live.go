@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,10 @@ import (
 	"gpubroker/queue"
 )
 
-// eventLine shows an event in one line.
+// eventLine shows an event in one line: a job by its name, and by its id where
+// that is not known.
 func (a *app) eventLine(e api.Event) string {
-	where := e.Job
+	where := cmp.Or(e.Name, e.Job)
 	if e.Index != nil {
 		where += "/" + strconv.Itoa(*e.Index)
 	}
@@ -26,7 +28,7 @@ func (a *app) eventLine(e api.Event) string {
 	} else if e.Instance != "" {
 		where += " on " + e.Instance
 	}
-	return strings.TrimRight(fmt.Sprintf("%s  %-20s %s  %s", e.At.Local().Format("15:04:05"), e.Kind, where, e.Text), " ")
+	return strings.TrimRight(fmt.Sprintf("%s  %-20s  %s  %s", e.At.Local().Format("15:04:05"), e.Kind, where, e.Text), " ")
 }
 
 func (a *app) watch() *cobra.Command {
@@ -86,7 +88,26 @@ func (a *app) printEvent(e api.Event) error {
 	if a.format == "json" {
 		return writeJSONLine(a.Out, e)
 	}
+	if a.again(e) {
+		return nil
+	}
 	return a.look.printf("%s\n", a.eventLine(e))
+}
+
+// again reports whether an event only repeats what was shown: a cancelled job says
+// so with who did it, and once more when its last task has stopped.
+func (a *app) again(e api.Event) bool {
+	if e.Event == nil || e.Job == "" || !strings.HasPrefix(e.Kind, "job.") {
+		return false
+	}
+	if e.Reason.IsZero() && e.Text == "" && a.ended[e.Job] == e.Kind {
+		return true
+	}
+	if a.ended == nil {
+		a.ended = map[string]string{}
+	}
+	a.ended[e.Job] = e.Kind
+	return false
 }
 
 // followAll follows all events, across breaks of the connection.

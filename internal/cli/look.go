@@ -225,6 +225,11 @@ func amount(a money.Amount) string {
 	return padDecimals(a.Round(2).String(), 2)
 }
 
+// in shows money with its currency.
+func in(a money.Amount, currency money.Currency) string {
+	return strings.TrimSpace(amount(a) + " " + string(currency))
+}
+
 // rate shows a price per hour.
 func rate(r money.Rate) string { return padDecimals(money.Amount(r).Round(4).String(), 4) }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"gpubroker/internal/api"
 	"gpubroker/internal/api/client"
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
 	"gpubroker/internal/scenario"
 	"gpubroker/providers"
 )
@@ -115,7 +117,7 @@ func (a *app) instances() *cobra.Command {
 			if len(out.Instances) == 0 {
 				return a.look.printf("no machines\n")
 			}
-			t := table{head: []string{"MACHINE", "STATE", "TYPE", "WHERE", "KIND", "PRICE/H", "RESERVED", "TASKS", "LEASE", "SEEN"}, right: []int{5, 6, 7}, flexible: []int{3, 2}}
+			t := table{head: []string{"MACHINE", "STATE", "TYPE", "WHERE", "KIND", perHour(out.Currency), "RESERVED", "TASKS", "LEASE", "SEEN"}, right: []int{5, 6, 7}, flexible: []int{3, 2}}
 			for _, i := range out.Instances {
 				seen := a.look.age(i.Seen)
 				note := state(string(i.State))
@@ -155,7 +157,7 @@ func (a *app) providers() *cobra.Command {
 			}
 			t := table{head: []string{"PROVIDER", "OFFERS", "SEEN", "MACHINES", "NOTICE", "ENDS BY ITSELF", "PROJECTS", "PROBLEM"}, right: []int{1, 3}, flexible: []int{7, 6}}
 			for _, p := range out.Providers {
-				t.row(p.Name, strconv.Itoa(p.Offers), a.seen(p), strconv.Itoa(p.Machines), notice(p), string(p.Capabilities.SelfEnd),
+				t.row(p.Name, strconv.Itoa(p.Offers), a.seen(p), strconv.Itoa(p.Machines), notice(p), selfEnd(p),
 					orDash(strings.Join(p.Projects, ",")), p.Error)
 			}
 			return a.look.printf("%s", t.String())
@@ -176,6 +178,27 @@ func notice(p api.Provider) string {
 	}
 	return span(p.Capabilities.Notice)
 }
+
+// selfEnd says who ends a machine when the broker cannot.
+func selfEnd(p api.Provider) string {
+	switch p.Capabilities.SelfEnd {
+	case providers.EndRolling:
+		return "yes"
+	case providers.EndFixed:
+		return "at a fixed time"
+	case providers.EndGuest:
+		if p.Capabilities.Shared {
+			return "stays (yours)"
+		}
+		return "only from within"
+	case providers.EndNone:
+		return "no"
+	}
+	return string(p.Capabilities.SelfEnd)
+}
+
+// perHour heads a column of prices.
+func perHour(c money.Currency) string { return string(cmp.Or(c, money.USD)) + "/H" }
 
 func (a *app) gpus() *cobra.Command {
 	return &cobra.Command{
@@ -222,10 +245,18 @@ func fact[T comparable](k gpu.Known[T], unit string) string {
 	return strings.TrimSpace(fmt.Sprint(v) + " " + unit)
 }
 
+// rateFact shows a rate, and a dash where the GPU does not compute so.
+func rateFact(k gpu.Known[float64]) string {
+	if v, ok := k.Get(); ok && v == 0 {
+		return "–"
+	}
+	return fact(k, "TF")
+}
+
 func (a *app) printGPUs(list []gpu.Fact) error {
 	t := table{head: []string{"GPU", "NAME", "CLASS", "MEMORY", "BANDWIDTH", "BF16", "FP64", "ENC", "DEC", "YEAR"}, right: []int{3, 4, 5, 6, 7, 8}, flexible: []int{1, 0}}
 	for _, f := range list {
-		t.row(f.ID, f.Name, fact(f.Class, ""), fact(f.Memory, "GiB"), fact(f.MemoryBandwidth, "GB/s"), fact(f.BF16Peak(), "TF"), fact(f.FP64, "TF"),
+		t.row(f.ID, f.Name, fact(f.Class, ""), fact(f.Memory, "GiB"), fact(f.MemoryBandwidth, "GB/s"), rateFact(f.BF16Peak()), rateFact(f.FP64),
 			fact(f.Encoders, ""), fact(f.Decoders, ""), fact(f.Year, ""))
 	}
 	return a.look.printf("%s", t.String())
@@ -328,7 +359,11 @@ func wants(r scenario.Requirements) string {
 		case at.Kind == gpu.Flag:
 			out = append(out, name)
 		default:
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s ≥ %g %s", name, w.Number, at.Unit)))
+			unit := at.Unit
+			if unit == "engines" { // "encoders ≥ 1" names already what is counted
+				unit = ""
+			}
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s ≥ %g %s", name, w.Number, unit)))
 		}
 	}
 	return orDash(strings.Join(out, ", "))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpubroker/internal/api"
 	"gpubroker/internal/api/client"
 	"gpubroker/internal/budget"
 	"gpubroker/internal/control"
@@ -40,9 +41,9 @@ func (a *app) budgets() *cobra.Command {
 						free = styleBad.Render(free)
 					}
 				}
-				t.row(b.Name, of(b), most, amount(b.Current.Cost), amount(b.Current.Reserved), free, string(b.Period.Length), until(b), string(b.Guard))
+				t.row(b.Name, of(b), most, amount(b.Current.Cost), amount(b.Current.Reserved), free, orDash(string(b.Period.Length)), until(b), orDash(string(b.Guard)))
 			}
-			return a.look.printf("%s", t.String())
+			return a.look.printf("%s%s\n", t.String(), styleDim.Render("amounts in "+string(out.Currency)+"; until: the first day of the next period"))
 		},
 	}
 }
@@ -54,11 +55,16 @@ func of(b control.BudgetView) string {
 	return strings.TrimSpace(string(b.Scope) + " " + b.Match)
 }
 
+// until is the day that the next period begins, in the budget's own zone.
 func until(b control.BudgetView) string {
 	if b.Current.End.IsZero() {
 		return "–"
 	}
-	return b.Current.End.Local().Format("2006-01-02 MST")
+	zone, err := time.LoadLocation(b.Period.Zone)
+	if err != nil {
+		zone = time.UTC // this machine does not know the zone
+	}
+	return b.Current.End.In(zone).Format("2006-01-02 MST")
 }
 
 // since reads a moment: an instant, a date, or how long ago.
@@ -121,32 +127,65 @@ func (a *app) costs() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printCosts(c control.Costs) error {
+func (a *app) printCosts(c api.Costs) error {
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "%-14s %s\n", name, wrap(value, 15)) }
-	line("spent", amount(c.Spent))
-	line("reserved", amount(c.Reserved)+" more may be spent by machines that live")
-	saved := "not known: some machines have no on-demand price"
-	switch {
-	case c.OnDemand == 0:
-		saved = "–"
-	case c.Saved != nil && c.Spent == 0:
-		saved = "not known yet: nothing has been billed"
-	case c.Saved != nil:
-		saved = fmt.Sprintf("%.1f %%", *c.Saved)
+	line("spent", in(c.Spent, c.Currency))
+	line("reserved", in(c.Reserved, c.Currency)+" more may be spent by machines that live")
+	if c.OnDemand > 0 {
+		line("on demand", in(c.OnDemand, c.Currency)+" for the same paid time")
 	}
-	line("on demand", amount(c.OnDemand)+" for the same paid time")
-	line("saved", saved)
-	line("machines", fmt.Sprintf("%d: %s paid on spot, %s on demand", c.Machines, span(c.Spot), span(c.Steady)))
-	line("work", fmt.Sprintf("%s, %s busy, %s of it lost", plural(c.Attempts, "attempt"), span(c.Busy), span(c.Lost)))
+	line("saved", saved(c))
+	line("machines", machines(c))
+	line("work", work(c))
 	if len(c.Projects) > 0 {
 		t := table{head: []string{"PROJECT", "SPENT", "RESERVED", "MACHINES"}, right: []int{1, 2, 3}, flexible: []int{0}}
 		for _, p := range c.Projects {
-			t.row(p.Project, amount(p.Spent), amount(p.Reserved), fmt.Sprint(p.Machines))
+			t.row(p.Project, in(p.Spent, c.Currency), in(p.Reserved, c.Currency), fmt.Sprint(p.Machines))
 		}
 		b.WriteString("\n" + t.String())
 	}
 	return a.look.printf("%s", b.String())
+}
+
+// saved is what spot saved against on demand, or why that is not known.
+func saved(c api.Costs) string {
+	switch {
+	case c.Unpriced > 0:
+		return "not known: " + span(c.Unpriced) + " of paid time have no on-demand price"
+	case c.Spent == 0 || c.OnDemand == 0 || c.Saved == nil:
+		return "not known yet: nothing has been billed"
+	case *c.Saved < 0:
+		return fmt.Sprintf("nothing: it cost %.1f %% more", -*c.Saved)
+	}
+	return fmt.Sprintf("%.1f %%", *c.Saved)
+}
+
+func machines(c api.Costs) string {
+	var paid []string
+	if c.Spot > 0 {
+		paid = append(paid, span(c.Spot)+" paid on spot")
+	}
+	if c.Steady > 0 {
+		paid = append(paid, span(c.Steady)+" paid on demand")
+	}
+	switch {
+	case c.Machines == 0:
+		return "none yet"
+	case len(paid) == 0:
+		return fmt.Sprint(c.Machines)
+	}
+	return fmt.Sprintf("%d: %s", c.Machines, strings.Join(paid, ", "))
+}
+
+func work(c api.Costs) string {
+	switch {
+	case c.Attempts == 0:
+		return "none yet"
+	case c.Lost == 0:
+		return fmt.Sprintf("%s, %s busy, nothing lost", plural(c.Attempts, "attempt"), span(c.Busy))
+	}
+	return fmt.Sprintf("%s, %s busy, %s of it lost", plural(c.Attempts, "attempt"), span(c.Busy), span(c.Lost))
 }
 
 func (a *app) ledger() *cobra.Command {
@@ -166,9 +205,12 @@ func (a *app) ledger() *cobra.Command {
 			if done, err := a.json(out); done {
 				return err
 			}
+			if len(out.Entries) == 0 {
+				return a.look.printf("no rows\n")
+			}
 			t := table{head: []string{"ROW", "WHEN", "KIND", "AMOUNT", "PROJECT", "MACHINE", "BUDGET"}, right: []int{0, 3}, flexible: []int{6, 4}}
 			for _, e := range out.Entries {
-				t.row(fmt.Sprint(e.Seq), local(e.At), string(e.Kind), e.Amount.String(), e.Project, e.Instance, e.Budget)
+				t.row(fmt.Sprint(e.Seq), local(e.At), string(e.Kind), e.Amount.String()+" "+string(out.Currency), e.Project, e.Instance, e.Budget)
 			}
 			if err := a.look.printf("%s", t.String()); err != nil || out.Next == 0 {
 				return err

@@ -22,6 +22,9 @@ import (
 	"gpubroker/scheduler"
 )
 
+// specFiles are the endings that a spec's file may have.
+var specFiles = []string{"", ".yaml", ".yml", ".json"}
+
 func (a *app) validate() *cobra.Command {
 	var sets []string
 	cmd := &cobra.Command{
@@ -41,6 +44,9 @@ func (a *app) validate() *cobra.Command {
 				}
 				_, err = spec.Parse(name, text, sets...)
 				faults, invalid := errors.AsType[spec.Errors](err)
+				if ext := strings.ToLower(filepath.Ext(name)); invalid && !slices.Contains(specFiles, ext) {
+					return usage("%s: a job spec is a file in YAML or JSON (.yaml, .yml, .json), not %s; docs/spec.md describes it", name, ext)
+				}
 				if err != nil && !invalid {
 					return err
 				}
@@ -182,7 +188,7 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string, task
 			return p, nil, err
 		}
 	}
-	return api.PlanOf(e, scheduler.Plan(snap, nil).Launches), notes, nil
+	return api.PlanOf(e, scheduler.Plan(snap, nil).Launches, money.USD), notes, nil
 }
 
 // verdict is the exit of a plan: nothing placed for want of an offer, or of money.
@@ -201,7 +207,7 @@ func verdict(e scheduler.Explanation) error {
 
 // explain shows a decision and all that people ask about it.
 func (a *app) explain(name string, p api.Plan) error {
-	d := p.Decision
+	d, currency := p.Decision, string(cmp.Or(p.Currency, money.USD))
 	var b strings.Builder
 	line := func(what, value string) { fmt.Fprintf(&b, "  %-10s %s\n", what, wrap(value, 13)) }
 	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(p.Now))
@@ -218,14 +224,14 @@ func (a *app) explain(name string, p api.Plan) error {
 	}
 	if p.Chosen && len(p.Options) > 0 {
 		best := p.Options[0]
-		cost := "about " + part(best.Cost.Total)
+		cost := "about " + part(best.Cost.Total) + " " + currency
 		if d.Waiting > 1 {
-			cost += fmt.Sprintf(" for each task, %s for %d", amount(best.Cost.Total*money.Amount(d.Waiting)), d.Waiting)
+			cost += fmt.Sprintf(" for each task, %s for %d", in(best.Cost.Total*money.Amount(d.Waiting), p.Currency), d.Waiting)
 		}
 		line("cost", cost)
 		if d.Placed == d.Waiting {
 			done := p.Now.Add(best.Delay + time.Duration(max(best.Rounds, 1))*best.Time)
-			line("done", local(done)+", "+a.look.age(done)+", if nothing is taken away; times are "+best.Rate)
+			line("done", local(done)+", "+a.look.age(done)+undisturbed(best)+"; times are "+best.Rate)
 		}
 	}
 	line("why", d.Why.String())
@@ -233,16 +239,16 @@ func (a *app) explain(name string, p api.Plan) error {
 		line("next look", local(d.Again)+", "+a.look.age(d.Again))
 	}
 	if len(p.Options) > 0 {
-		b.WriteString("\n" + a.options(p.Options, p.Chosen))
+		b.WriteString("\n" + a.options(p.Options, p.Chosen, currency))
 	}
 	if len(p.Otherwise) > 0 {
 		b.WriteString("\n  otherwise, for one task\n")
 		for _, o := range p.Otherwise {
 			saves := ""
 			if o.Saves > 0 {
-				saves = ", " + part(o.Saves) + " less"
+				saves = ", " + part(o.Saves) + " " + currency + " less"
 			}
-			fmt.Fprintf(&b, "  %9s  %s\n", part(o.Option.Cost.Total), wrap(o.Why.String()+saves, 13))
+			fmt.Fprintf(&b, "  %s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(o.Why.String()+saves, 15))
 		}
 	}
 	if p.Considered > 0 {
@@ -256,6 +262,15 @@ func (a *app) explain(name string, p api.Plan) error {
 		}
 	}
 	return a.look.printf("%s", b.String())
+}
+
+// undisturbed says what the time of an option leaves out: the cost has the work
+// that is expected to be redone in it, the time has not.
+func undisturbed(o scheduler.Option) string {
+	if o.Cost.Redo == 0 {
+		return ""
+	}
+	return " unless a machine is taken back"
 }
 
 func launches(list []api.Launch) string {
@@ -272,8 +287,8 @@ func launches(list []api.Launch) string {
 }
 
 // options shows ways to do the work with what one task costs, in parts.
-func (a *app) options(list []scheduler.Option, chosen bool) string {
-	t := table{head: []string{"", "PER TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", "PRICE/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{9, 10}}
+func (a *app) options(list []scheduler.Option, chosen bool, currency string) string {
+	t := table{head: []string{"", currency + "/TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", currency + "/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{9, 10}}
 	for i, o := range list {
 		mark := ""
 		if i == 0 && chosen {
@@ -293,12 +308,15 @@ func part(a money.Amount) string {
 	return padDecimals(a.Round(4).String(), 4)
 }
 
-// where names a market without its kind: provider, the narrowest place that is
-// known, and type.
+// where names a market without its kind: provider, what is known of its place,
+// and type. A zone that is named after its region says both.
 func where(m providers.Market) string {
 	place := m.Provider
-	if narrow := cmp.Or(m.Zone, m.Region); narrow != "" {
-		place += "/" + narrow
+	if m.Region != "" && !strings.HasPrefix(m.Zone, m.Region) {
+		place += "/" + m.Region
+	}
+	if m.Zone != "" {
+		place += "/" + m.Zone
 	}
 	return place + " " + m.Type
 }

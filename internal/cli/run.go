@@ -31,6 +31,15 @@ func configFile(named string) string {
 	return ""
 }
 
+// noProviders is said to who serves without a configuration.
+const noProviders = `no configuration: nothing can be rented. To try with the simulated cloud, run
+    SIMCLOUD_TOKEN=secret gpubroker simcloud
+and put into ` + defaultConfig + `, then run SIMCLOUD_TOKEN=secret gpubroker serve again:
+    providers:
+      - {name: sim, type: simcloud, settings: {endpoint: "http://127.0.0.1:8700", token: env:SIMCLOUD_TOKEN}}
+or see it all at work with gpubroker demo.
+`
+
 func (a *app) serve() *cobra.Command {
 	var o ServeOptions
 	var check bool
@@ -52,6 +61,9 @@ func (a *app) serve() *cobra.Command {
 					return err
 				}
 				return a.look.printf("%s: valid\n", o.Config)
+			}
+			if o.Config == "" {
+				fmt.Fprint(a.Err, noProviders)
 			}
 			return a.Serve(cmd.Context(), o)
 		},

@@ -263,6 +263,9 @@ const patience = 10 * time.Minute
 // await follows a job until it is done and shows how it went.
 func (a *app) await(ctx context.Context, c *client.Client, job api.Job) error {
 	job, err := a.followJob(ctx, c, job, 0, func(e api.Event) error {
+		if a.again(e) {
+			return nil
+		}
 		_, err := fmt.Fprintln(a.Err, a.eventLine(e))
 		return err
 	})

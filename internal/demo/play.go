@@ -130,7 +130,7 @@ func (n *night) submit(ctx context.Context) error {
 type state struct {
 	jobs      []api.Job
 	instances []control.InstanceView
-	costs     control.Costs
+	costs     api.Costs
 }
 
 // look shows what has happened, and reports whether the night is over: all jobs

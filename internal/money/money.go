@@ -154,6 +154,16 @@ func (a Amount) Round(decimals int) Amount {
 	return (a + half) / step * step
 }
 
+// Short returns the amount rounded for a sentence: to two decimals, and where
+// that would leave less of it to two significant digits.
+func (a Amount) Short() Amount {
+	decimals := 2
+	for n := max(a, -a); n > 0 && n < Unit/10 && decimals < 9; n *= 10 {
+		decimals++
+	}
+	return a.Round(decimals)
+}
+
 // MarshalText writes the decimal form.
 func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 

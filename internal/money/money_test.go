@@ -122,3 +122,18 @@ func FuzzParseRoundTrip(f *testing.F) {
 		}
 	})
 }
+
+func TestShortKeepsTwoDigits(t *testing.T) {
+	for in, want := range map[string]string{
+		"0": "0.00", "12.345": "12.35", "0.126": "0.13", "0.0126": "0.013", "0.000543": "0.00054", "-0.000543": "-0.00054",
+		"0.000000001": "0.000000001", "0.001": "0.001", "-3.999": "-4.00",
+	} {
+		a, err := ParseAmount(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Short().String(); got != want {
+			t.Errorf("%s is shown as %s, want %s", in, got, want)
+		}
+	}
+}

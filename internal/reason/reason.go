@@ -47,12 +47,10 @@ func (r Reason) String() string {
 	if !known {
 		text = strings.ReplaceAll(string(r.Code), "_", " ")
 	}
+	text, used := r.fill(text)
 	var rest []string
 	for _, name := range slices.Sorted(maps.Keys(r.Args)) {
-		slot := "{" + name + "}"
-		if strings.Contains(text, slot) {
-			text = strings.ReplaceAll(text, slot, r.Args[name])
-		} else {
+		if !used[name] && r.Args[name] != "" {
 			rest = append(rest, name+" "+r.Args[name])
 		}
 	}

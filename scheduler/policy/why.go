@@ -78,7 +78,7 @@ func (w Why) String() string {
 	case CooledDown:
 		return fmt.Sprintf("waiting: every usable market refused lately; next try at %s", clock(w.At))
 	case SpotCheapest:
-		return fmt.Sprintf("%s: the cheapest spot, about $%s to finish; %s of slack", at, w.Cost.Round(2), slack)
+		return fmt.Sprintf("%s: the cheapest spot, about $%s to finish; %s of slack", at, w.Cost.Short(), slack)
 	case SpotOnly:
 		return fmt.Sprintf("%s: on demand is not allowed, so the deadline is only a hope", at)
 	case OnSpot:
@@ -106,14 +106,14 @@ func (w Why) String() string {
 	case Launching:
 		return fmt.Sprintf("%s is starting", at)
 	case CheapestNow:
-		return fmt.Sprintf("%s: least expected cost, about $%s to finish", at, w.Cost.Round(2))
+		return fmt.Sprintf("%s: least expected cost, about $%s to finish", at, w.Cost.Short())
 	case CheapestHeld:
-		return fmt.Sprintf("staying on %s: no move pays; about $%s to finish", at, w.Cost.Round(2))
+		return fmt.Sprintf("staying on %s: no move pays; about $%s to finish", at, w.Cost.Short())
 	case MovePays:
-		return fmt.Sprintf("moving to %s: about $%s to finish instead of $%s", at, w.Cost.Round(2), w.Instead.Round(2))
+		return fmt.Sprintf("moving to %s: about $%s to finish instead of $%s", at, w.Cost.Short(), w.Instead.Short())
 	case Patience:
 		return fmt.Sprintf("waiting until %s for something cheaper than $%s to finish; patience ends at %s",
-			clock(w.At), w.Cost.Round(2), clock(w.Latest))
+			clock(w.At), w.Cost.Short(), clock(w.Latest))
 	}
 	return string(w.Code)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"gpubroker/internal/api"
-	"gpubroker/internal/control"
 	"gpubroker/queue"
 )
 
@@ -200,7 +199,7 @@ type CostQuery struct {
 }
 
 // Costs sums what was spent.
-func (c *Client) Costs(ctx context.Context, q CostQuery) (out control.Costs, err error) {
+func (c *Client) Costs(ctx context.Context, q CostQuery) (out api.Costs, err error) {
 	return out, c.get(ctx, path("costs"), values("project", q.Project, "job", q.Job, "since", moment(q.Since), "until", moment(q.Until)), &out)
 }
 
