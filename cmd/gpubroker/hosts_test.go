@@ -79,7 +79,7 @@ func TestOwnedMachines(t *testing.T) {
 	if on[0].Instance == on[1].Instance {
 		t.Errorf("both tasks run on one host")
 	}
-	again := s.submit(strings.ReplaceAll(s.gated("again", 2, 8, ""), "vcpu: 8", "vcpu: 4"))
+	again := s.submit(s.gated("again", 2, 8, ""))
 	s.open()
 	s.ended(both)
 	s.ended(again)

@@ -17,7 +17,7 @@ func (s *site) gated(name string, count, vcpu int, more string) string {
 project: p
 tasks: {count: %d}
 resources: {gpu: none, vcpu: %d, memory: 1GiB}
-work: {time: 1m}
+work: {time: 1h}
 outputs: {to: "%s/%[1]s-{{index}}"}
 %[5]srun:
   shell: |

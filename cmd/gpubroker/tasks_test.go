@@ -12,7 +12,7 @@ import (
 	"gpubroker/queue"
 )
 
-const small = "project: p\nresources: {gpu: none, vcpu: 2, memory: 1GiB}\nwork: {time: 1m}\n"
+const small = "project: p\nresources: {gpu: none, vcpu: 2, memory: 1GiB}\nwork: {time: 1h}\n"
 
 // A line of 10 MB is carried whole, and what follows it too.
 func TestTaskWithAnEndlessLine(t *testing.T) {
