@@ -46,6 +46,9 @@ type pass struct {
 	pools   map[poolKey]*pool
 	buckets map[bucketKey]*bucket
 
+	// born says when the machines that are not under way were launched.
+	born map[providers.Market][]time.Time
+
 	projectMachines map[string]int
 	coming          map[providers.Market]int // machines under way
 	launching       int
@@ -258,7 +261,19 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 }
 
 // soldOut reports whether as many machines are under way as the offer has.
-func (p *pass) soldOut(o *Offer) bool { return o.Capacity > 0 && p.coming[o.Market] >= o.Capacity }
+func (p *pass) soldOut(o *Offer) bool { return o.Capacity > 0 && p.taken(o) >= o.Capacity }
+
+// taken counts the machines of an offer that its number does not know of: those
+// under way, and those that were launched after it was seen.
+func (p *pass) taken(o *Offer) int {
+	n := p.coming[o.Market]
+	for _, born := range p.born[o.Market] {
+		if born.After(o.Seen) {
+			n++
+		}
+	}
+	return n
+}
 
 // inStock leaves out the candidates that have no more.
 func (p *pass) inStock(candidates []candidate) []candidate {

@@ -63,13 +63,16 @@ func (r *host) free() int { return r.slots - r.used }
 // index sorts the machines into pools: those with the most work first, so that
 // the others fall empty and can be let go, then the cheapest.
 func (p *pass) index(machines []Machine) {
-	p.hosts = make([]host, len(machines))
+	p.hosts, p.born = make([]host, len(machines)), map[providers.Market][]time.Time{}
 	open := make([]*host, 0, len(machines))
 	for i := range machines {
 		m := &machines[i]
 		r := &p.hosts[i]
 		*r = host{machine: m, slots: m.Slots, used: m.Used, key: m.SlotKey, price: m.Price, billing: m.Billing}
 		p.projectMachines[m.Project]++
+		if (!m.Open || m.Ready) && !m.Born.IsZero() {
+			p.born[m.Market] = append(p.born[m.Market], m.Born)
+		}
 		if !m.Open {
 			continue
 		}
