@@ -17,6 +17,9 @@ type Job struct {
 	Project string `json:"project"`
 	Queue   string `json:"queue"`
 	User    string `json:"user,omitzero"`
+	// Anywhere lets the job name places that the configuration does not list: an
+	// admin submitted it.
+	Anywhere bool `json:"anywhere,omitzero"`
 	// Key is the caller's idempotency key; the same key with the same Digest is
 	// the same job.
 	Key    string `json:"key,omitzero"`

@@ -23,6 +23,9 @@ func (p *pass) limits(g *Group) reason.Reason {
 	if limit := p.Settings.Launches; limit > 0 && p.launching >= limit {
 		return reason.New("launch_limit", "running", p.launching, "limit", limit)
 	}
+	if limit := p.Settings.AllMachines; limit > 0 && len(p.Machines)+len(p.out.Launches) >= limit {
+		return reason.New("machine_limit", "running", len(p.Machines)+len(p.out.Launches), "limit", limit)
+	}
 	if limit, ok := p.Settings.Machines[g.Project]; ok && p.projectMachines[g.Project] >= limit {
 		return reason.New("project_limit", "project", g.Project, "running", p.projectMachines[g.Project], "limit", limit)
 	}

@@ -50,6 +50,8 @@ type pass struct {
 	born map[providers.Market][]time.Time
 
 	projectMachines map[string]int
+	projectTasks    map[string]int           // running, and placed by this pass
+	accountMachines map[string]int           // by provider
 	coming          map[providers.Market]int // machines under way
 	launching       int
 	queueTasks      map[string]int     // running, and placed by this pass
@@ -64,7 +66,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		projectMachines: map[string]int{}, coming: map[providers.Market]int{},
+		projectMachines: map[string]int{}, projectTasks: map[string]int{}, accountMachines: map[string]int{}, coming: map[providers.Market]int{},
 		queueTasks: map[string]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
@@ -73,6 +75,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	for i := range s.Running {
 		g := &s.Running[i].Group
 		p.queueTasks[g.Queue]++
+		p.projectTasks[g.Project]++
 		p.jobTasks[g.Job]++
 	}
 	p.index(s.Machines)
@@ -129,6 +132,7 @@ func (p *pass) serve(g *Group) {
 	d.Wait = d.Placed < d.Waiting
 	p.wake(d.Again)
 	p.queueTasks[g.Queue] += d.Placed
+	p.projectTasks[g.Project] += d.Placed
 	p.jobPlaced[g.Job] += d.Placed
 	p.out.Decisions = append(p.out.Decisions, d)
 }
@@ -160,6 +164,15 @@ func (p *pass) room(g *Group) (int, reason.Reason) {
 	if limit, ok := p.Settings.QueueTasks[g.Queue]; ok {
 		if free := max(0, limit-p.queueTasks[g.Queue]); free < room {
 			room, why = free, reason.New("queue_limit", "queue", g.Queue, "running", p.queueTasks[g.Queue], "limit", limit)
+		}
+	}
+	limit, ok := p.Settings.ProjectTasks[g.Project]
+	if !ok {
+		limit, ok = p.Settings.ProjectTasks[""]
+	}
+	if ok {
+		if free := max(0, limit-p.projectTasks[g.Project]); free < room {
+			room, why = free, reason.New("project_tasks", "project", g.Project, "running", p.projectTasks[g.Project], "limit", limit)
 		}
 	}
 	return room, why
@@ -242,6 +255,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 			launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing,
 		})
 		p.projectMachines[g.Project]++
+		p.accountMachines[lease.Market.Provider]++
 		p.coming[lease.Market]++
 		p.launching++
 		d.Launched++
@@ -260,8 +274,12 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	return true
 }
 
-// soldOut reports whether as many machines are under way as the offer has.
-func (p *pass) soldOut(o *Offer) bool { return o.Capacity > 0 && p.taken(o) >= o.Capacity }
+// soldOut reports whether as many machines are under way as the offer has, or as
+// its account may have.
+func (p *pass) soldOut(o *Offer) bool {
+	most := p.Providers[o.Market.Provider].Most
+	return o.Capacity > 0 && p.taken(o) >= o.Capacity || most > 0 && p.accountMachines[o.Market.Provider] >= most
+}
 
 // taken counts the machines of an offer that its number does not know of: those
 // under way, and those that were launched after it was seen.

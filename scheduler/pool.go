@@ -70,6 +70,7 @@ func (p *pass) index(machines []Machine) {
 		r := &p.hosts[i]
 		*r = host{machine: m, slots: m.Slots, used: m.Used, key: m.SlotKey, price: m.Price, billing: m.Billing}
 		p.projectMachines[m.Project]++
+		p.accountMachines[m.Market.Provider]++
 		if (!m.Open || m.Ready) && !m.Born.IsZero() {
 			p.born[m.Market] = append(p.born[m.Market], m.Born)
 		}

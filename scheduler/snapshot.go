@@ -44,7 +44,9 @@ type Settings struct {
 	Idle         time.Duration            // how long an empty machine is kept when billed by the second
 	Stale        time.Duration            // an offer seen longer ago is not used
 	Launches     int                      // launches under way at most, over all; 0 means no limit
+	AllMachines  int                      // machines at most, over all; 0 means no limit
 	Machines     map[string]int           // machines of a project at most
+	ProjectTasks map[string]int           // running tasks of a project at most; under "" of those not named
 	QueueTasks   map[string]int           // running tasks of a queue at most
 	Margin       time.Duration            // measured 99th percentile of the time to running beyond the usual
 }
@@ -56,6 +58,7 @@ type Provider struct {
 	GuestEnd     bool          // the owner accepts machines that only end themselves
 	Ready        reason.Reason // zero when launches are allowed, else why not
 	Launching    int
+	Most         int // machines at once at most; 0 means no limit
 }
 
 // Cooldown is a part of the market that is left alone until a moment.

@@ -321,28 +321,10 @@ func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64
 }
 
 func objectsURL(cfg *config.Config) string {
-	o := cfg.Objects
-	if o.URL == "" {
+	if cfg.Objects.URL == "" {
 		return filepath.Join(cfg.DataDir, "objects")
 	}
-	if !strings.HasPrefix(o.URL, "s3://") {
-		return o.URL
-	}
-	u, err := url.Parse(o.URL)
-	if err != nil {
-		return o.URL
-	}
-	q := u.Query()
-	for name, value := range map[string]string{"endpoint": o.Endpoint, "region": o.Region} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if o.PathStyle {
-		q.Set("path_style", "true")
-	}
-	u.RawQuery = q.Encode()
-	return u.String()
+	return cfg.Objects.URL
 }
 
 func openObjects(cfg *config.Config, public string) (*objects.Stores, error) {
@@ -354,7 +336,42 @@ func openObjects(cfg *config.Config, public string) (*objects.Stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &objects.Stores{Folders: folders, Schemes: map[string]objects.Opener{"s3": s3.Open}}, nil
+	buckets, err := bucketOpener(cfg.Objects)
+	if err != nil {
+		return nil, err
+	}
+	return &objects.Stores{Folders: folders, Schemes: map[string]objects.Opener{"s3": buckets}}, nil
+}
+
+// bucketOpener opens buckets as the configuration says where they are and with
+// which key, for the broker's own objects and for what jobs name.
+func bucketOpener(o config.Objects) (objects.Opener, error) {
+	open := objects.Opener(s3.Open)
+	if !o.AccessKey.IsZero() {
+		access, err := o.AccessKey.Read()
+		if err != nil {
+			return nil, fmt.Errorf("objects.access_key: %w", err)
+		}
+		secret, err := o.SecretKey.Read()
+		if err != nil {
+			return nil, fmt.Errorf("objects.secret_key: %w", err)
+		}
+		open = s3.With(access.Reveal(), secret.Reveal())
+	}
+	return func(ctx context.Context, u *url.URL) (objects.Store, error) {
+		q := u.Query()
+		for name, value := range map[string]string{"endpoint": o.Endpoint, "region": o.Region} {
+			if value != "" && !q.Has(name) {
+				q.Set(name, value)
+			}
+		}
+		if o.PathStyle && !q.Has("path_style") {
+			q.Set("path_style", "true")
+		}
+		at := *u
+		at.RawQuery = q.Encode()
+		return open(ctx, &at)
+	}, nil
 }
 
 // secretFile reads a secret of 32 bytes, and draws it when it is not there.
@@ -399,7 +416,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		}
 		a := &control.Account{
 			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics}),
-			Projects: p.Projects, GuestEnd: p.AllowGuestEnd,
+			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Most: p.MaxMachines,
 		}
 		if h, ok := managed.Find[control.Hosts](adapter); ok {
 			a.Hosts = h
@@ -468,8 +485,9 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 		AgentDigests: map[string]string{}, Secrets: map[string]bool{},
 		Plan: scheduler.Settings{
 			Lease: cfg.Leases.Length.Std(), Idle: cfg.Leases.Idle.Std(), ProjectLease: map[string]time.Duration{},
-			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), Machines: map[string]int{},
-			Stale: max(10*cfg.Intervals.Offers.Std(), 10*time.Minute),
+			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), AllMachines: cfg.Limits.Machines,
+			ProjectTasks: map[string]int{"": cfg.Limits.RunningPerProject},
+			Stale:        max(10*cfg.Intervals.Offers.Std(), 10*time.Minute),
 		},
 		Every: control.Every{
 			Offers: cfg.Intervals.Offers.Std(), Observe: cfg.Intervals.Observe.Std(), Sweep: cfg.Intervals.Sweep.Std(),
@@ -478,12 +496,20 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 	for arch, a := range found {
 		s.AgentDigests[arch] = a.digest
 	}
+	if dir, err := filepath.Abs(cfg.DataDir); err == nil {
+		s.Closed = append(s.Closed, dir)
+	}
+	s.Closed = append(s.Closed, objectsURL(cfg))
+	for _, l := range cfg.Locations {
+		s.Locations = append(s.Locations, control.Location{Prefix: l.Prefix, Projects: l.Projects})
+	}
 	for _, ref := range cfg.Secrets {
 		s.Secrets[ref.String()] = true
 	}
 	for _, p := range cfg.Projects {
 		s.Teams[p.Name] = p.Team
 		s.Plan.ProjectLease[p.Name] = p.Lease.Std()
+		s.Plan.ProjectTasks[p.Name] = p.MaxRunning
 	}
 	for _, b := range cfg.Budgets {
 		s.Budgets = append(s.Budgets, b.Rule())

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -20,6 +21,9 @@ func sweep(ctx context.Context, o cli.SweepOptions) (cli.Swept, error) {
 	cfg, err := readConfig(o.Config)
 	if err != nil {
 		return cli.Swept{}, err
+	}
+	if len(cfg.Providers) == 0 {
+		return cli.Swept{}, errors.New("no provider is configured, so nothing can be swept: give the broker's configuration with --config")
 	}
 	accounts, err := openAccounts(ctx, cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {

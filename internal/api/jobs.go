@@ -263,7 +263,7 @@ func (s *Server) submitJob(ctx context.Context, in *submitInput) (*jobOutput, er
 	if err != nil {
 		return nil, err
 	}
-	row, err := s.broker.Submit(ctx, control.Submission{Spec: j, Key: in.Body.Key, User: callerOf(ctx).name(), Inputs: in.Body.Inputs}, s.opts.Source)
+	row, err := s.broker.Submit(ctx, control.Submission{Spec: j, Key: in.Body.Key, User: callerOf(ctx).name(), Inputs: in.Body.Inputs, Anywhere: callerOf(ctx).anywhere()}, s.opts.Source)
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -275,7 +275,7 @@ func (s *Server) planJob(ctx context.Context, in *submitInput) (*planOutput, err
 	if err != nil {
 		return nil, err
 	}
-	e, launches, err := s.broker.ExplainPlan(ctx, j, given{s.opts.Source, in.Body.Inputs})
+	e, launches, err := s.broker.ExplainPlan(ctx, control.Submission{Spec: j, Inputs: in.Body.Inputs, Anywhere: callerOf(ctx).anywhere()}, given{s.opts.Source, in.Body.Inputs})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}

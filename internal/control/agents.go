@@ -225,7 +225,7 @@ func (b *Broker) desired(ctx context.Context, obs *agentapi.Observed, received t
 		known[obs.Attempts[k].ID] = &obs.Attempts[k]
 	}
 	for a := range view.AttemptsOn(i.ID) {
-		da, err := b.desiredAttempt(view, i, a)
+		da, err := b.desiredAttempt(ctx, view, i, a)
 		if err != nil {
 			b.complain("sync", err)
 			continue

@@ -201,7 +201,7 @@ func (d *desk) busy() {
 	for i := range 1000 {
 		s, err := spec.Parse("job", []byte(job(i, 1015)))
 		d.check(err)
-		j, err := d.Submit(d.b.Context(), Submission{Spec: s}, nil)
+		j, err := d.Submit(d.b.Context(), Submission{Spec: s, Anywhere: true}, nil)
 		d.check(err)
 		jobs = append(jobs, j)
 	}
@@ -320,7 +320,7 @@ func BenchmarkPlan(b *testing.B) {
 			d.market.Catalog()
 			start := cpu(b)
 			for b.Loop() {
-				e, launches, err := d.ExplainPlan(b.Context(), s, nil)
+				e, launches, err := d.ExplainPlan(b.Context(), Submission{Spec: s, Anywhere: true}, nil)
 				d.check(err)
 				if e.Considered != 50_000 || load == "idle" && len(launches) == 0 {
 					b.Fatalf("%d offers are explained, %d machines would be launched", e.Considered, len(launches))
@@ -353,7 +353,7 @@ func BenchmarkPlacements(b *testing.B) {
 					d.market.Replace("p0", []providers.Offer{o}, o.Seen)
 					s, err := spec.Parse("job", []byte(small))
 					d.check(err)
-					first, err := d.Submit(b.Context(), Submission{Spec: s}, nil)
+					first, err := d.Submit(b.Context(), Submission{Spec: s, Anywhere: true}, nil)
 					d.check(err)
 					p, err := d.specs.of(first)
 					d.check(err)

@@ -28,6 +28,7 @@ type Account struct {
 	*managed.Provider
 	Projects []string // that may use it; empty means all
 	GuestEnd bool     // machines that only end themselves are accepted
+	Most     int      // machines at once at most; 0 means no limit
 	// Hosts is set for machines that people own.
 	Hosts Hosts
 }
@@ -57,6 +58,9 @@ type Settings struct {
 	// AgentURL where a machine gets it.
 	AgentDigests map[string]string
 
+	// Locations are the places that jobs may name; Closed those that none may.
+	Locations []Location
+	Closed    []string
 	// Secrets are the references that jobs may use.
 	Secrets map[string]bool
 

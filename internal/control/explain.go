@@ -39,7 +39,7 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 }
 
 // ExplainPlan is [Broker.Plan] with everything that people ask about the decision.
-func (b *Broker) ExplainPlan(ctx context.Context, s *spec.Job, source spec.Source) (scheduler.Explanation, []scheduler.Launch, error) {
+func (b *Broker) ExplainPlan(ctx context.Context, s Submission, source spec.Source) (scheduler.Explanation, []scheduler.Launch, error) {
 	p, j, err := b.with(ctx, s, source)
 	if err != nil {
 		return scheduler.Explanation{}, nil, err

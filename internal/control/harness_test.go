@@ -370,7 +370,7 @@ func (s *site) submit(text string) *queue.Job {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out, err := s.up().Submit(context.Background(), control.Submission{Spec: j}, nil)
+	out, err := s.up().Submit(context.Background(), control.Submission{Spec: j, Anywhere: true}, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -59,16 +59,20 @@ func TestCancelDuringLaunch(t *testing.T) {
 }
 
 func TestCancelOfFiveThousandIsOneTransaction(t *testing.T) {
+	tasks := 5000
+	if testing.Short() {
+		tasks = 500
+	}
 	inBubble(t, wide(), func(s *site) {
-		j := s.submit("name: many\nproject: media\ntasks: {count: 5000}\nresources: {gpu: none, vcpu: 1}\nspot: {policy: never}\nmax_duration: 2h\nwork: {time: 1h}\nrun: {command: [work, 1h]}\n")
-		s.until("5000 running", 10*time.Minute, func(_ []*queue.Instance, as []*queue.Attempt) bool {
+		j := s.submit(fmt.Sprintf("name: many\nproject: media\ntasks: {count: %d}\nresources: {gpu: none, vcpu: 1}\nspot: {policy: never}\nmax_duration: 2h\nwork: {time: 1h}\nrun: {command: [work, 1h]}\n", tasks))
+		s.until("all running", 10*time.Minute, func(_ []*queue.Instance, as []*queue.Attempt) bool {
 			n := 0
 			for _, a := range as {
 				if a.State == queue.AttemptRunning {
 					n++
 				}
 			}
-			return n == 5000
+			return n == tasks
 		})
 		before := s.check.Commits()
 		out, err := s.up().Cancel(context.Background(), j.ID, "test")
@@ -78,7 +82,7 @@ func TestCancelOfFiveThousandIsOneTransaction(t *testing.T) {
 		if n := s.check.Commits() - before; n != 1 {
 			t.Errorf("it took %d transactions", n)
 		}
-		if done := s.await(j.ID, 5*time.Minute); done.Counts.Cancelled != 5000 {
+		if done := s.await(j.ID, 5*time.Minute); done.Counts.Cancelled != tasks {
 			t.Errorf("%+v", done.Counts)
 		}
 	})
@@ -324,7 +328,7 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return s.up().Submit(context.Background(), control.Submission{Spec: j, Key: key}, nil)
+			return s.up().Submit(context.Background(), control.Submission{Spec: j, Key: key, Anywhere: true}, nil)
 		}
 		first, err := submit(task(time.Minute, ""), "k")
 		if err != nil {
@@ -403,7 +407,7 @@ func TestManyTasks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := s.up().Submit(context.Background(), control.Submission{Spec: sp, Inputs: lines}, nil)
+		l, err := s.up().Submit(context.Background(), control.Submission{Spec: sp, Inputs: lines, Anywhere: true}, nil)
 		if err != nil || l.Count != n {
 			t.Fatalf("%v, %v", l, err)
 		}

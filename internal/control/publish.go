@@ -45,7 +45,7 @@ func (b *Broker) publish(ctx context.Context, i *queue.Instance, id string, out 
 		defer cancel()
 		stage, rule, err := b.stageOf(ctx, view, a)
 		if err == nil {
-			_, err = stage.Publish(ctx, out, rule, nil)
+			_, err = stage.Publish(ctx, out, rule, b.knownOutput)
 		}
 		b.mu.Lock()
 		switch {
@@ -88,6 +88,20 @@ func final(err error) bool {
 	return foreign || lost
 }
 
+// knownOutput is the digest of what an attempt has published, from the books.
+func (b *Broker) knownOutput(ctx context.Context, _, attempt string) (string, error) {
+	a, err := b.state.Store().Attempt(ctx, attempt)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case a.Outcome != queue.Succeeded:
+		return "", nil
+	}
+	return a.Publish, nil
+}
+
 // ruleOf turns the spec's word into a rule: what the same task put there before
 // is always replaced.
 func ruleOf(onExists string) publish.Rule {
@@ -124,7 +138,7 @@ func (b *Broker) stageOf(ctx context.Context, view *state.Tables, a *queue.Attem
 		return nil, "", err
 	}
 	to := template.Render(s.Outputs.To, template.ForTask(j.ID, j.Name, a.Index, input))
-	store, key, err := b.targets.Open(ctx, to)
+	store, key, err := b.open(ctx, j, to)
 	if err != nil {
 		return nil, "", fmt.Errorf("output %s: %w", to, err)
 	}

@@ -99,7 +99,7 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 			ready = reason.New("sync_pending", "provider", name)
 		}
 		p.Providers[name] = scheduler.Provider{
-			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Ready: ready, Launching: launching[name],
+			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Most: a.Most, Ready: ready, Launching: launching[name],
 		}
 	}
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
-	"gpubroker/internal/scenario"
 	"gpubroker/internal/spec"
 	"gpubroker/internal/state"
 	"gpubroker/providers"
@@ -92,39 +90,19 @@ func prepare(job *spec.Job) (*parsed, error) {
 	}
 	facts := gpu.Builtin()
 	if j.NeedsGPU() {
-		for _, name := range r.GPU {
-			ids, err := facts.Resolve(name)
-			if err != nil {
-				return nil, err
-			}
-			n.GPU = append(n.GPU, ids...)
-		}
+		n.GPU = j.GPUIDs()
 		slices.Sort(n.GPU)
-		n.GPU = slices.Compact(n.GPU)
-		require := r.Require
-		if r.GPUMemory > 0 {
-			require = mergeMemory(require, r.GPUMemory.GiB())
-		}
-		n.Require = gpu.Requirements(profile.Merge(require))
+		n.Require = gpu.Requirements(profile.Merge(j.Requirements()))
 		n.Figure = profile.FigureName
 	}
 	switch j.Spot.Policy {
 	case "never":
 		n.Kinds = []providers.Kind{providers.OnDemand}
 	}
-	if w := j.Work; w != nil {
-		p.work = scheduler.Work{Task: w.Time.Std(), Source: "given"}
-		on := w.On
-		if on == "" && len(r.GPU) == 1 {
-			on = r.GPU[0]
-		}
-		if on != "" {
-			if ids, err := facts.Resolve(on); err == nil && len(ids) > 0 {
-				if f, ok := facts.Lookup(ids[0]); ok {
-					figure, _, _ := profile.Figure(f)
-					p.work.Figure = figure
-				}
-			}
+	if task, on, ok := j.WorkReference(); ok {
+		p.work = scheduler.Work{Task: task, Source: "given"}
+		if f, known := facts.Lookup(on); known {
+			p.work.Figure, _, _ = profile.Figure(f)
 		}
 	}
 	p.needs = n
@@ -160,18 +138,6 @@ func (s *specs) budget(j *queue.Job) (budget.Budget, bool) {
 		Name: "job/" + j.ID, Scope: budget.Job, Match: j.ID, Capped: true, Cap: p.Budget.Max.Amount,
 		Period: budget.Rule{Length: budget.Total}, Guard: budget.Normal,
 	}, true
-}
-
-// mergeMemory adds the least memory of a GPU to what is required of it.
-func mergeMemory(r scenario.Requirements, gib float64) scenario.Requirements {
-	out := maps.Clone(r)
-	if out == nil {
-		out = scenario.Requirements{}
-	}
-	if have, ok := out["memory"]; !ok || have.Number < gib {
-		out["memory"] = gpu.AtLeast(gib)
-	}
-	return out
 }
 
 // budgetOf returns the budget of a job that pays for machines, by its id. A job

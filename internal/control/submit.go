@@ -29,6 +29,8 @@ type Submission struct {
 	Key string
 	// Inputs are the lines of tasks.file, which only the caller can read.
 	Inputs []string
+	// Anywhere lets the job name places that the configuration does not list.
+	Anywhere bool
 }
 
 // digest identifies what is asked for: the spec, and inputs that came beside it.
@@ -69,7 +71,7 @@ var (
 // Inputs are expanded once, here, and kept in chunks before the job's row makes
 // them count.
 func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (*queue.Job, error) {
-	if err := b.checkSpec(s.Spec); err != nil {
+	if err := b.checkSpec(&s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if _, err := prepare(s.Spec); err != nil {
@@ -83,7 +85,7 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 	now := b.now()
 	j := &queue.Job{
 		ID: state.NewID("j", now), Name: s.Spec.Name, Project: s.Spec.Project, Queue: s.Spec.Queue, User: s.User,
-		Key: s.Key, Digest: s.digest(), Spec: s.Spec.Canonical(), Accepted: now,
+		Key: s.Key, Digest: s.digest(), Spec: s.Spec.Canonical(), Accepted: now, Anywhere: s.Anywhere,
 	}
 	j.Priority = 50
 	if q, ok := b.set.Queues[j.Queue]; ok && q.Priority != 0 {
@@ -179,6 +181,9 @@ func (b *Broker) expand(ctx context.Context, id string, s *Submission, source sp
 		return nil
 	}
 	for input, err := range s.inputs(ctx, source) {
+		if err == nil && isObject(input) {
+			err = b.mayTouch(who{s.Spec.Project, s.Anywhere}, input)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/objects"
+	"gpubroker/internal/publish"
 	"gpubroker/internal/state"
 	"gpubroker/queue"
 )
@@ -95,7 +96,11 @@ func (b *Broker) sweep(ctx context.Context) (time.Duration, error) {
 	if _, err := b.state.Store().Prune(ctx, now.Add(-pruneAge), 10_000); err != nil {
 		errs = append(errs, fmt.Errorf("pruning the store: %w", err))
 	}
-	b.forget(view)
+	for _, stage := range b.forget(view) {
+		if err := stage.Drop(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("giving up an output: %w", err))
+		}
+	}
 	return 0, errors.Join(errs...)
 }
 
@@ -241,13 +246,17 @@ func (b *Broker) sweepGone(ctx context.Context, id queue.TaskID, now time.Time) 
 	return err
 }
 
-// forget drops what is only in memory of attempts and machines that are no more.
-func (b *Broker) forget(view *state.Tables) {
+// forget drops what is only in memory of attempts and machines that are no more,
+// and returns the outputs that were on their way and will never be published.
+func (b *Broker) forget(view *state.Tables) (drop []*publish.Stage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id := range b.progress {
 		if view.Attempt(id) == nil {
 			delete(b.progress, id)
+			if stage := b.stages[id]; stage != nil && !b.isPublished[id] {
+				drop = append(drop, stage)
+			}
 			delete(b.isPublished, id)
 			delete(b.published, id)
 			delete(b.stages, id)
@@ -271,4 +280,5 @@ func (b *Broker) forget(view *state.Tables) {
 			delete(b.sent, key)
 		}
 	}
+	return drop
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
-	"gpubroker/internal/spec"
+	"gpubroker/internal/nearest"
 	"gpubroker/internal/spec/template"
 	"gpubroker/internal/state"
 	"gpubroker/queue"
@@ -33,7 +34,7 @@ const signedFor = time.Hour
 
 // desiredAttempt draws what an agent needs to run an attempt, signed URLs left
 // out.
-func (b *Broker) desiredAttempt(view *state.Tables, i *queue.Instance, a *queue.Attempt) (agentapi.DesiredAttempt, error) {
+func (b *Broker) desiredAttempt(ctx context.Context, view *state.Tables, i *queue.Instance, a *queue.Attempt) (agentapi.DesiredAttempt, error) {
 	j, t := view.Job(a.Job), view.Task(a.TaskID)
 	if j == nil || t == nil {
 		return agentapi.DesiredAttempt{}, fmt.Errorf("attempt %s: its task %s is not in the tables", a.ID, a.TaskID)
@@ -42,7 +43,7 @@ func (b *Broker) desiredAttempt(view *state.Tables, i *queue.Instance, a *queue.
 	if err != nil {
 		return agentapi.DesiredAttempt{}, err
 	}
-	task, err := b.task(s, j, i, a)
+	task, err := b.task(ctx, s, j, i, a)
 	if err != nil {
 		return agentapi.DesiredAttempt{}, err
 	}
@@ -74,8 +75,8 @@ func (b *Broker) desiredAttempt(view *state.Tables, i *queue.Instance, a *queue.
 }
 
 // task renders the spec for one task on one machine.
-func (b *Broker) task(s *parsed, j *queue.Job, i *queue.Instance, a *queue.Attempt) (agentapi.Task, error) {
-	input, err := b.inputs.of(context.Background(), s, j, a.Index)
+func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Instance, a *queue.Attempt) (agentapi.Task, error) {
+	input, err := b.inputs.of(ctx, s, j, a.Index)
 	if err != nil {
 		return agentapi.Task{}, err
 	}
@@ -111,14 +112,14 @@ func (b *Broker) task(s *parsed, j *queue.Job, i *queue.Instance, a *queue.Attem
 		t.Fetch = append(t.Fetch, agentapi.Fetch{Name: input, Path: t.InputPath})
 	}
 	for _, in := range s.Inputs {
-		t.Fetch = append(t.Fetch, agentapi.Fetch{Name: in.From, Path: in.To})
+		t.Fetch = append(t.Fetch, agentapi.Fetch{Name: fill(in.From), Path: fill(in.To)})
 	}
 	if strings.HasPrefix(s.Workdir, workdirScheme) {
 		t.Workdir = &agentapi.Fetch{Name: s.Workdir, Digest: "sha256:" + strings.TrimPrefix(s.Workdir, workdirScheme)}
 	}
 	if o := s.Outputs; o != nil {
 		to := fill(o.To)
-		out := agentapi.OutputSpec{Path: o.From, Folder: isFolder(o)}
+		out := agentapi.OutputSpec{Path: fill(o.From), Folder: isFolder(o)}
 		if out.Path == "" {
 			out.Path = path.Join(outputDir, path.Base(to))
 		}
@@ -127,7 +128,8 @@ func (b *Broker) task(s *parsed, j *queue.Job, i *queue.Instance, a *queue.Attem
 	if c := s.Checkpoint; c != nil {
 		t.StopSignal = c.StopSignal
 		t.Checkpoint = &agentapi.CheckpointSpec{
-			Dir: c.Dir, Interval: agentapi.Of(c.Interval.Std()), Quiesce: agentapi.Of(c.Quiesce.Std()),
+			Append: c.Append,
+			Dir:    c.Dir, Interval: agentapi.Of(c.Interval.Std()), Quiesce: agentapi.Of(c.Quiesce.Std()),
 		}
 		if t.Checkpoint.Dir == "" {
 			t.Checkpoint.Dir = checkpointDir
@@ -221,14 +223,14 @@ func (b *Broker) sign(ctx context.Context, view *state.Tables, d *agentapi.Desir
 			return err
 		}
 	}
-	return b.signInputs(ctx, &d.Task, valid)
+	return b.signInputs(ctx, view.Job(a.Job), &d.Task, valid)
 }
 
 // signInputs gives the files to fetch their URLs.
-func (b *Broker) signInputs(ctx context.Context, t *agentapi.Task, valid time.Duration) error {
+func (b *Broker) signInputs(ctx context.Context, j *queue.Job, t *agentapi.Task, valid time.Duration) error {
 	for k := range t.Fetch {
 		f := &t.Fetch[k]
-		store, key, err := b.targets.Open(ctx, f.Name)
+		store, key, err := b.open(ctx, j, f.Name)
 		if err != nil {
 			return fmt.Errorf("input %s: %w", f.Name, err)
 		}
@@ -277,7 +279,22 @@ func (b *Broker) verified(ctx context.Context, a *queue.Attempt, saves []agentap
 }
 
 // checkSpec refuses what the broker could not run, before a job is accepted.
-func (b *Broker) checkSpec(j *spec.Job) error {
+func (b *Broker) checkSpec(s *Submission) error {
+	j := s.Spec
+	if len(b.set.Teams) > 0 {
+		if _, known := b.set.Teams[j.Project]; !known {
+			names := slices.Sorted(maps.Keys(b.set.Teams))
+			return fmt.Errorf("project: there is no project %s; %s", j.Project, cmp.Or(nearest.Hint(j.Project, names), "known: "+strings.Join(names, ", ")))
+		}
+	}
+	for n, in := range j.Inputs {
+		if strings.HasSuffix(in.From, "/") {
+			return fmt.Errorf("inputs[%d].from: %s is a folder, and only files are fetched; name its files, or put them into workdir", n, in.From)
+		}
+	}
+	if err := b.checkPlaces(s); err != nil {
+		return err
+	}
 	for name, ref := range j.Secrets {
 		if !b.set.Secrets[ref.String()] {
 			return fmt.Errorf("secrets.%s: this broker does not offer %s; an admin lists it under secrets in the configuration", name, ref)

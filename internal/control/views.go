@@ -87,7 +87,7 @@ func (b *Broker) Decision(job string) (scheduler.Decision, time.Time, bool) {
 }
 
 // Plan decides about a job as if it had just been accepted, and commits nothing.
-func (b *Broker) Plan(ctx context.Context, s *spec.Job, source spec.Source) (scheduler.Decision, []scheduler.Launch, error) {
+func (b *Broker) Plan(ctx context.Context, s Submission, source spec.Source) (scheduler.Decision, []scheduler.Launch, error) {
 	p, j, err := b.with(ctx, s, source)
 	if err != nil {
 		return scheduler.Decision{}, nil, err
@@ -96,12 +96,12 @@ func (b *Broker) Plan(ctx context.Context, s *spec.Job, source spec.Source) (sch
 }
 
 // with draws a snapshot as if a job had just been accepted.
-func (b *Broker) with(ctx context.Context, s *spec.Job, source spec.Source) (*picture, *queue.Job, error) {
-	if err := b.checkSpec(s); err != nil {
+func (b *Broker) with(ctx context.Context, s Submission, source spec.Source) (*picture, *queue.Job, error) {
+	if err := b.checkSpec(&s); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	now := b.now()
-	j, err := b.pretend(ctx, s, source, now)
+	j, err := b.pretend(ctx, s.Spec, source, now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -224,6 +224,9 @@ func (b *Broker) Meta() queue.Meta { return b.meta }
 
 // AdoptStore makes a restored or copied store this broker's own.
 func (b *Broker) AdoptStore(ctx context.Context) (queue.Meta, error) {
+	if !b.meta.Copied {
+		return b.meta, fmt.Errorf("%w: this store is where it belongs; there is nothing to adopt", ErrConflict)
+	}
 	return b.state.Store().Adopt(ctx)
 }
 

@@ -39,7 +39,7 @@ type Job struct {
 	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs"`
 	Work          *Work                 `json:"work,omitzero" doc:"how long one task takes on a GPU that you know; the broker scales it to others"`
 	Workdir       string                `json:"workdir,omitzero" doc:"folder that is uploaded and becomes the working directory"`
-	Inputs        []Input               `json:"inputs,omitempty" doc:"files or folders that every task needs"`
+	Inputs        []Input               `json:"inputs,omitempty" doc:"files that every task needs"`
 	Secrets       map[string]secret.Ref `json:"secrets,omitempty" doc:"environment variables whose values are secrets, by reference: env:NAME or file:/path"`
 	Run           Run                   `json:"run" required:"true" doc:"what to run"`
 	Checkpoint    *Checkpoint           `json:"checkpoint,omitzero" doc:"how the program saves its state, so that it can be interrupted"`
@@ -114,9 +114,9 @@ type Work struct {
 	On   string            `json:"on,omitzero" doc:"on this GPU; may be left out when resources.gpu names just one"`
 }
 
-// Input is a file or folder that every task needs.
+// Input is a file that every task needs.
 type Input struct {
-	From string `json:"from" required:"true" doc:"where it is: s3://bucket/key, or a path; a folder ends in /"`
+	From string `json:"from" required:"true" doc:"where it is: s3://bucket/key, or a path"`
 	To   string `json:"to" required:"true" doc:"where it goes, below the working directory"`
 }
 

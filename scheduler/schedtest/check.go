@@ -235,6 +235,20 @@ func (c *checker) limits() {
 			launched[g.Project]++
 		}
 	}
+	accounts := map[string]int{}
+	for i := range c.s.Machines {
+		accounts[c.s.Machines[i].Market.Provider]++
+	}
+	for i := range c.r.Launches {
+		name := c.r.Launches[i].Market.Provider
+		accounts[name]++
+		if most := c.s.Providers[name].Most; most > 0 && accounts[name] > most {
+			c.fail("%d machines at %s, %d are allowed", accounts[name], name, most)
+		}
+	}
+	if limit, n := c.s.Settings.AllMachines, len(c.r.Launches); limit > 0 && n > 0 && n+len(c.s.Machines) > limit {
+		c.fail("%d machines, %d are allowed", n+len(c.s.Machines), limit)
+	}
 	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit {
 		c.fail("%d launches, %d are allowed", n+launching, limit)
 	}

@@ -13,6 +13,7 @@
 package schedtest
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -302,6 +303,7 @@ func (w *World) provider(l *line) {
 			Billing: money.Billing{Unit: l.span("unit", time.Second), Minimum: l.span("minimum", 0)},
 		},
 	}
+	p.Most = int(span(cmp.Or(l.get("most"), "0") + "ns"))
 	if p.Capabilities.SelfEnd == "" {
 		p.Capabilities.SelfEnd = providers.EndRolling
 	}
@@ -326,6 +328,14 @@ func (w *World) setting(l *line) {
 	case "machines":
 		project := l.rest()
 		w.Settings.Machines[project] = int(span(l.rest() + "ns"))
+	case "all-machines":
+		w.Settings.AllMachines = int(span(l.rest() + "ns"))
+	case "tasks":
+		if w.Settings.ProjectTasks == nil {
+			w.Settings.ProjectTasks = map[string]int{}
+		}
+		project := l.rest()
+		w.Settings.ProjectTasks[project] = int(span(l.rest() + "ns"))
 	case "queue":
 		queue := l.rest()
 		w.Settings.QueueTasks[queue] = int(span(l.rest() + "ns"))

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
@@ -33,7 +34,15 @@ import (
 // Open opens the bucket of s3://bucket?endpoint=…&region=…&path_style=…. With an
 // endpoint (https://host:port) the bucket goes into the path unless path_style is
 // false; the region is then us-east-1 if not given.
-func Open(ctx context.Context, u *url.URL) (objects.Store, error) {
+func Open(ctx context.Context, u *url.URL) (objects.Store, error) { return open(ctx, u, nil) }
+
+// With opens buckets with a key of its own in place of the SDK's chain.
+func With(access, secret string) objects.Opener {
+	keys := credentials.NewStaticCredentialsProvider(access, secret, "")
+	return func(ctx context.Context, u *url.URL) (objects.Store, error) { return open(ctx, u, keys) }
+}
+
+func open(ctx context.Context, u *url.URL, keys aws.CredentialsProvider) (objects.Store, error) {
 	q := u.Query()
 	for k := range q {
 		if k != "endpoint" && k != "region" && k != "path_style" {
@@ -62,6 +71,9 @@ func Open(ctx context.Context, u *url.URL) (objects.Store, error) {
 	cfg, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
 		if region != "" {
 			o.Region = region
+		}
+		if keys != nil {
+			o.Credentials = keys
 		}
 		return nil
 	})
