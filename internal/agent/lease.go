@@ -146,9 +146,10 @@ func (a *Agent) watchLease(ctx context.Context) {
 		for _, t := range a.list() {
 			t.stop(leaseStop(0))
 		}
-		if now := time.Now(); again.IsZero() || now.After(again) {
+		// What can fail is tried again; stopping the tasks was all of it elsewhere.
+		if now := time.Now(); again.IsZero() || rec.Action != actionStopTasks && now.After(again) {
 			a.endAction(ctx, rec)
-			again = now.Add(time.Minute) // should it have failed
+			again = now.Add(time.Minute)
 		}
 	}
 }
