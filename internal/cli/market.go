@@ -128,7 +128,7 @@ func (a *app) instances() *cobra.Command {
 				if i.Zone == "" {
 					where = i.Provider + "/" + i.Region
 				}
-				t.row(i.ID, note, i.Type, where, i.Kind, rate(i.Price), orDash(i.Reserved),
+				t.row(i.ID, note, i.Type, where, i.Kind, rate(i.Price), reserved(i.Reserved),
 					fmt.Sprintf("%d/%d", len(i.Attempts), i.Slots), a.look.age(i.Lease), strings.TrimSuffix(seen, " ago"))
 			}
 			return a.look.printf("%s", t.String())
@@ -195,6 +195,15 @@ func selfEnd(p api.Provider) string {
 		return "no"
 	}
 	return string(p.Capabilities.SelfEnd)
+}
+
+// reserved shows what a machine has reserved; text that is no amount stays as it is.
+func reserved(text string) string {
+	a, err := money.ParseAmount(text)
+	if err != nil {
+		return orDash(text)
+	}
+	return amount(a)
 }
 
 // perHour heads a column of prices.

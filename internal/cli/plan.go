@@ -248,7 +248,7 @@ func (a *app) explain(name string, p api.Plan) error {
 			if o.Saves > 0 {
 				saves = ", " + part(o.Saves) + " " + currency + " less"
 			}
-			fmt.Fprintf(&b, "  %s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(o.Why.String()+saves, 15))
+			fmt.Fprintf(&b, "  %12s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(o.Why.String()+saves, 16))
 		}
 	}
 	if p.Considered > 0 {
