@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"gpubroker/internal/budget"
 	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
 	"gpubroker/queue"
@@ -24,7 +25,7 @@ type CostQuery struct {
 
 // Costs are sums over machines and attempts.
 type Costs struct {
-	Spent    money.Amount `json:"spent"`     // settled, and accrued of machines that are not
+	Spent    money.Amount `json:"spent"`     // settled, and of machines that are not an estimate by time
 	Reserved money.Amount `json:"reserved"`  // may still be spent by machines that live
 	OnDemand money.Amount `json:"on_demand"` // the same paid time at the on-demand price
 	// Unpriced is the paid time for which no on-demand price is known: it is not in
@@ -87,18 +88,42 @@ func (b *Broker) Costs(ctx context.Context, q CostQuery) (Costs, error) {
 	return c, b.addAttempts(ctx, &c, q)
 }
 
+// soFar is what a machine that is not settled has cost by now, and what is
+// reserved beyond that: what was accrued, or where that lags the time since its
+// launch at the price of the decision.
+func (b *Broker) soFar(ctx context.Context, i *queue.Instance) (spent, reserved money.Amount, err error) {
+	holds, err := b.state.Store().Holds(ctx, i.ID)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, h := range holds {
+		if h.Budget == budget.Ledger {
+			spent, reserved = spent+h.Accrued, reserved+h.Reserved
+		}
+	}
+	if i.Launched.IsZero() {
+		return spent, reserved, nil
+	}
+	end := i.Ended
+	if end.IsZero() {
+		end = b.now()
+	}
+	estimate, err := money.Charge(end.Sub(i.Launched), i.Price, i.Billing)
+	if err != nil {
+		return 0, 0, fmt.Errorf("cost of %s so far: %w", i.ID, err)
+	}
+	if more := min(estimate-spent, reserved); more > 0 {
+		spent, reserved = spent+more, reserved-more
+	}
+	return spent, reserved, nil
+}
+
 func (b *Broker) addMachine(ctx context.Context, c *Costs, p *ProjectCost, i *queue.Instance) error {
 	spent, reserved := i.Cost, money.Amount(0)
 	if i.Settled.IsZero() {
-		holds, err := b.state.Store().Holds(ctx, i.ID)
-		if err != nil {
+		var err error
+		if spent, reserved, err = b.soFar(ctx, i); err != nil {
 			return err
-		}
-		for _, h := range holds {
-			if h.Budget == "all" {
-				spent += h.Accrued
-				reserved += h.Reserved
-			}
 		}
 	}
 	c.Spent, c.Reserved = c.Spent+spent, c.Reserved+reserved

@@ -88,7 +88,7 @@ func (b *Broker) request(i *queue.Instance, a *Account, token string) providers.
 		Request: i.ID, Market: marketOf(i), PriceMax: i.Bound, UserData: b.userData(i, caps, token),
 		Tags: providers.Tags{
 			Owner: b.set.Owner, Generation: b.meta.Generation, Request: i.ID, Project: i.Project,
-			DeleteAt: i.Lease.Add(caps.StopTime),
+			DeleteAt: b.deleteAt(i).Add(caps.StopTime),
 		},
 	}
 	switch caps.SelfEnd {

@@ -123,6 +123,30 @@ func (b *Broker) leaseOne(tx *state.Tx, id string) error {
 	return nil
 }
 
+// guestLife is how long a machine may live that nothing at its provider ends: its
+// delete-at, which cannot be moved, tells a sweep elsewhere that nobody needs it.
+const guestLife = 24 * time.Hour
+
+// lastEnd is the moment past which no lease of a machine goes; zero means none.
+func (b *Broker) lastEnd(i *queue.Instance) time.Time {
+	switch providers.SelfEnd(i.SelfEnd) {
+	case providers.EndFixed:
+		return i.End
+	case providers.EndGuest, providers.EndNone:
+		if a := b.accounts[i.Provider]; a == nil || !a.Capabilities().Shared {
+			return i.Requested.Add(guestLife)
+		}
+	case providers.EndRolling:
+	}
+	return time.Time{}
+}
+
+// deleteAt is when nobody needs a machine any more, as it is known at its launch:
+// a provider that ends machines by itself moves that end with each lease.
+func (b *Broker) deleteAt(i *queue.Instance) time.Time {
+	return maxTime(i.Lease, b.lastEnd(i))
+}
+
 // extend reserves for another length. Where there is no room the machine lives
 // on what it has, and is drained shortly before that is used up.
 func (b *Broker) extend(tx *state.Tx, id string) error {
@@ -131,8 +155,8 @@ func (b *Broker) extend(tx *state.Tx, id string) error {
 		return b.end(tx, id, reason.New("job_done"), queue.Lost) // the only job that it serves
 	}
 	until := tx.Now.Add(b.leaseLength(i.Project))
-	if providers.SelfEnd(i.SelfEnd) == providers.EndFixed && !i.End.IsZero() && i.End.Before(until) {
-		until = maxTime(i.End, i.Lease)
+	if last := b.lastEnd(i); !last.IsZero() && last.Before(until) {
+		until = maxTime(last, i.Lease)
 	}
 	c, err := budget.Extend(b.budgetsFor(tx, i), b.leaseOf(i, until), txBook{tx})
 	room, short := errors.AsType[*budget.RoomError](err)
@@ -141,11 +165,11 @@ func (b *Broker) extend(tx *state.Tx, id string) error {
 	case err != nil && !short:
 		return err
 	case !short && !until.After(i.Lease):
-		// Its provider ends it then, and for good.
+		// Its last end is near, and cannot be moved.
 		if left >= lastSave || i.State == queue.InstanceDraining {
 			return nil
 		}
-		return b.drain(tx, id, reason.New("lease_ended", "why", "the provider's own end comes"), queue.Stopped, i.Lease)
+		return b.drain(tx, id, reason.New("lease_ended", "why", "it may not live longer"), queue.Stopped, i.Lease)
 	case short && (left >= lastSave || i.State == queue.InstanceDraining):
 		return nil
 	case short:
