@@ -121,7 +121,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	set := settings(cfg, public, trust, agents)
 	broker := control.New(set, tables, meta, accounts, market.New(), kept, &targets{stores}, log)
 	server := api.New(broker, api.Options{
-		Version: version, Objects: stores.Folders, ObjectsPath: objects.Path,
+		Version: version, Currency: cfg.Currency, Objects: stores.Folders, ObjectsPath: objects.Path,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}), Agents: agents.path,
 		Source: &source{stores}, MaxWorkdir: cfg.Limits.Workdir.Bytes(), Log: log,
 	})

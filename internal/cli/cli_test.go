@@ -1,102 +1,17 @@
 package cli
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"charm.land/lipgloss/v2"
 
 	"gpubroker/internal/money"
 )
-
-func write(t *testing.T, dir string, files map[string]string) {
-	t.Helper()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func packed(t *testing.T, dir string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if _, err := pack(t.Context(), dir, &b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// The archive of a folder depends on its content alone.
-func TestPackIsByContent(t *testing.T) {
-	a, b := t.TempDir(), t.TempDir()
-	files := map[string]string{"run.sh": "#!/bin/sh\n", "lib/x.py": "x", "lib/y.py": "y"}
-	write(t, a, files)
-	time.Sleep(10 * time.Millisecond) // other times of change
-	write(t, b, files)
-	if !bytes.Equal(packed(t, a), packed(t, b)) {
-		t.Error("the same files gave other bytes")
-	}
-	if err := os.Chmod(filepath.Join(b, "run.sh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Equal(packed(t, a), packed(t, b)) {
-		t.Error("a mode that changed gave the same bytes")
-	}
-}
-
-func TestPackIgnores(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, map[string]string{
-		".gpubrokerignore": "# objects\n*.o\n/data/raw\nbuild/\n",
-		".git/config":      "", "main.c": "", "main.o": "", "lib/util.o": "", "lib/util.c": "",
-		"data/raw": "", "data/clean": "", "other/data/raw": "", "build/out": "", "lib/build/out": "", "docs/build": "",
-	})
-	if err := os.Symlink("main.c", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	zr, err := gzip.NewReader(bytes.NewReader(packed(t, dir)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for tr := tar.NewReader(zr); ; {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Typeflag != tar.TypeDir {
-			got = append(got, h.Name)
-		}
-	}
-	want := []string{"data/clean", "docs/build", "lib/util.c", "link", "main.c", "other/data/raw"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("packed (-want +got):\n%s", diff)
-	}
-	write(t, dir, map[string]string{".gpubrokerignore": "!keep\n"})
-	if _, err := pack(t.Context(), dir, io.Discard); err == nil || !strings.Contains(err.Error(), ".gpubrokerignore:1") {
-		t.Errorf("a pattern that is not known: %v", err)
-	}
-}
 
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{

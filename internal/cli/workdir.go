@@ -1,29 +1,17 @@
 package cli
 
 import (
-	"archive/tar"
-	"bufio"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"gpubroker/internal/api/client"
+	"gpubroker/internal/workdir"
 )
-
-// ignoreFile lists what of a work folder is not uploaded: one pattern a line. A
-// pattern without a slash matches names at any depth, one with a slash paths from
-// the folder on; a slash at the end means folders; # begins a comment.
-const ignoreFile = ".gpubrokerignore"
 
 // uploadWorkdir hands a folder in and returns what the spec calls it. A folder of
 // the same content is sent once.
@@ -34,13 +22,12 @@ func (a *app) uploadWorkdir(ctx context.Context, c *client.Client, dir string) (
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	p := a.progress("packing the work folder", 0)
-	sum := sha256.New()
-	n, err := pack(ctx, dir, io.MultiWriter(f, sum, p))
+	packed, err := workdir.Pack(ctx, dir, io.MultiWriter(f, p), 0)
 	p.done()
 	if err != nil {
 		return "", fmt.Errorf("workdir: %w", err)
 	}
-	digest := hex.EncodeToString(sum.Sum(nil))
+	digest := strings.TrimPrefix(packed.Digest, "sha256:")
 	have, err := c.Workdir(ctx, digest)
 	if err != nil {
 		return "", err
@@ -51,133 +38,10 @@ func (a *app) uploadWorkdir(ctx context.Context, c *client.Client, dir string) (
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	length, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return "", err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return "", err
-	}
-	p = a.progress(fmt.Sprintf("uploading the work folder (%s)", plural(n, "file")), length)
+	p = a.progress(fmt.Sprintf("uploading the work folder (%s)", plural(packed.Files, "file")), packed.Bytes)
 	defer p.done()
-	put, err := c.PutWorkdir(ctx, digest, io.TeeReader(f, p), length)
+	put, err := c.PutWorkdir(ctx, digest, io.TeeReader(f, p), packed.Bytes)
 	return put.Ref, err
-}
-
-// pack writes a folder as tar.gz: the same bytes for the same content, whoever
-// owns it and whenever it was written. It returns the number of files.
-func pack(ctx context.Context, dir string, w io.Writer) (files int, err error) {
-	ignored, err := readIgnore(filepath.Join(dir, ignoreFile))
-	if err != nil {
-		return 0, err
-	}
-	zw := gzip.NewWriter(w)
-	tw := tar.NewWriter(zw)
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil || name == dir {
-			return err
-		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		if ignored.match(rel, d.IsDir()) {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		packed, err := packOne(tw, name, rel, d)
-		if packed {
-			files++
-		}
-		return err
-	})
-	return files, errors.Join(err, tw.Close(), zw.Close())
-}
-
-func packOne(tw *tar.Writer, name, rel string, d fs.DirEntry) (file bool, err error) {
-	info, err := d.Info()
-	if err != nil {
-		return false, err
-	}
-	h := &tar.Header{Name: rel, Mode: int64(info.Mode().Perm()), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-	switch {
-	case d.IsDir():
-		h.Typeflag, h.Name = tar.TypeDir, rel+"/"
-	case info.Mode()&fs.ModeSymlink != 0:
-		h.Typeflag = tar.TypeSymlink
-		if h.Linkname, err = os.Readlink(name); err != nil {
-			return false, err
-		}
-	case info.Mode().IsRegular():
-		h.Typeflag, h.Size, file = tar.TypeReg, info.Size(), true
-	default:
-		return false, nil // a socket, a device: no content
-	}
-	if err := tw.WriteHeader(h); err != nil || !file {
-		return file, err
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return true, err
-	}
-	defer f.Close()
-	if _, err := io.Copy(tw, f); err != nil {
-		return true, fmt.Errorf("%s: %w", rel, err)
-	}
-	return true, nil
-}
-
-// ignore is the patterns of what is left out.
-type ignore []string
-
-func readIgnore(name string) (ignore, error) {
-	out := ignore{".git/", ignoreFile}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	for n := 1; s.Scan(); n++ {
-		p := strings.TrimSpace(s.Text())
-		if p == "" || strings.HasPrefix(p, "#") {
-			continue
-		}
-		if strings.HasPrefix(p, "!") || strings.Contains(p, "**") {
-			return nil, usage("%s:%d: %q: patterns are names or paths with *, ? and [a-z]; ! and ** are not known", name, n, p)
-		}
-		if _, err := path.Match(strings.Trim(p, "/"), ""); err != nil {
-			return nil, usage("%s:%d: %q: a bracket does not end", name, n, p)
-		}
-		out = append(out, p)
-	}
-	return out, s.Err()
-}
-
-func (g ignore) match(rel string, folder bool) bool {
-	for _, p := range g {
-		if strings.HasSuffix(p, "/") && !folder {
-			continue
-		}
-		p = strings.TrimSuffix(p, "/")
-		subject := rel
-		if !strings.Contains(p, "/") {
-			subject = path.Base(rel)
-		}
-		if ok, err := path.Match(strings.TrimPrefix(p, "/"), subject); ok && err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // progress tells how far a transfer is, from two seconds on: on a terminal once a

@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"gpubroker/internal/budget"
 	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
+	"gpubroker/internal/workdir"
 	"gpubroker/queue"
 )
 
@@ -205,14 +207,14 @@ func (b *Broker) PutWorkdir(ctx context.Context, sum string, archive io.ReadSeek
 	if _, had, err = b.HasWorkdir(ctx, sum); err != nil || had {
 		return ref, had, err
 	}
-	_, err = b.objects.Put(ctx, workdirKey(ref), archive, objects.PutOptions{})
+	_, err = b.objects.Put(ctx, workdir.Key(strings.TrimPrefix(ref, workdirScheme)), archive, objects.PutOptions{})
 	return ref, false, err
 }
 
 // HasWorkdir reports whether a work folder is there.
 func (b *Broker) HasWorkdir(ctx context.Context, sum string) (ref string, have bool, err error) {
 	ref = workdirScheme + sum
-	_, err = b.objects.Stat(ctx, workdirKey(ref))
+	_, err = b.objects.Stat(ctx, workdir.Key(strings.TrimPrefix(ref, workdirScheme)))
 	switch {
 	case err == nil:
 		return ref, true, nil

@@ -173,7 +173,7 @@ func (b *Broker) extend(tx *state.Tx, id string) error {
 	case short && (left >= lastSave || i.State == queue.InstanceDraining):
 		return nil
 	case short:
-		why := reason.New("lease_ended", "why", fmt.Sprintf("budget %s has %s free and needs %s", room.Key, room.Free.Round(2), room.Need.Round(2)))
+		why := reason.New("over_budget", "budget", room.Key, "free", room.Free, "cap", room.Budget.Cap, "need", room.Need)
 		b.event(tx, "budget.short", i, why)
 		return b.drain(tx, id, why, queue.Stopped, i.Lease)
 	}

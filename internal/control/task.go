@@ -15,6 +15,7 @@ import (
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/spec/template"
 	"gpubroker/internal/state"
+	"gpubroker/internal/workdir"
 	"gpubroker/queue"
 	"gpubroker/scheduler/policy"
 )
@@ -239,17 +240,13 @@ func (b *Broker) signInputs(ctx context.Context, j *queue.Job, t *agentapi.Task,
 		}
 	}
 	if w := t.Workdir; w != nil {
-		url, err := b.objects.SignGet(ctx, workdirKey(w.Name), valid)
+		url, err := b.objects.SignGet(ctx, workdir.Key(strings.TrimPrefix(w.Name, workdirScheme)), valid)
 		if err != nil {
 			return fmt.Errorf("work folder: %w", err)
 		}
 		w.URL = url
 	}
 	return nil
-}
-
-func workdirKey(ref string) string {
-	return "workdirs/" + strings.TrimPrefix(ref, workdirScheme) + ".tar.gz"
 }
 
 // verified returns the saves whose manifest and parts are whole in the store.
