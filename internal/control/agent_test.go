@@ -56,7 +56,7 @@ func (s *site) boot(ctx context.Context, g cloud.Guest) {
 // lease's end though the agent be dead.
 func (a *fakeAgent) timer(ctx context.Context) {
 	for pause(ctx, a.site.every/2) {
-		if is(a.site.hung, a.instance) {
+		if a.site.is(&a.site.hung, a.instance) {
 			continue
 		}
 		if time.Now().After(a.until()) {
@@ -66,7 +66,19 @@ func (a *fakeAgent) timer(ctx context.Context) {
 	}
 }
 
-func is(what func(string) bool, instance string) bool { return what != nil && what(instance) }
+// rig changes what goes wrong, while agents look at it.
+func (s *site) rig(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// is asks one of the things that go wrong.
+func (s *site) is(what *func(string) bool, instance string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *what != nil && (*what)(instance)
+}
 
 func (a *fakeAgent) setEnd(t time.Time) { a.end.Store(t.UnixNano()) }
 
@@ -82,7 +94,34 @@ type fakeAgent struct {
 	end      atomic.Int64 // of the lease, in Unix nanoseconds
 	revision string
 	join     string
-	cred     string
+	mu       sync.Mutex
+	cred     string // guarded by mu
+	tasksNow int    // likewise
+}
+
+func (a *fakeAgent) credential() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cred
+}
+
+func (a *fakeAgent) setCredential(c string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cred = c
+}
+
+// works returns how many tasks were on the machine when it last looked.
+func (a *fakeAgent) works() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tasksNow
+}
+
+func (a *fakeAgent) looked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tasksNow = len(a.tasks)
 }
 
 type fakeTask struct {
@@ -104,7 +143,7 @@ func (a *fakeAgent) ticks() agentapi.Ticks {
 }
 
 func (a *fakeAgent) run(ctx context.Context, join string) {
-	for a.cred == "" {
+	for a.credential() == "" {
 		if !pause(ctx, time.Second) {
 			return
 		}
@@ -120,14 +159,14 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 			}
 			continue
 		}
-		a.cred = res.Credential
+		a.setCredential(res.Credential)
 		a.setEnd(sent.Add(res.Lease.For.Std()))
 	}
 	for pause(ctx, a.beat()) {
-		if is(a.site.agentDead, a.instance) {
+		if a.site.is(&a.site.agentDead, a.instance) {
 			return
 		}
-		if is(a.site.hung, a.instance) {
+		if a.site.is(&a.site.hung, a.instance) {
 			continue
 		}
 		if time.Now().After(a.until()) {
@@ -136,13 +175,14 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		}
 		a.step(ctx)
 		b := a.site.up()
-		if b == nil || is(a.site.deaf, a.instance) {
+		if b == nil || a.site.is(&a.site.deaf, a.instance) {
 			continue
 		}
 		sent := time.Now()
-		d, err := b.Sync(ctx, a.cred, a.observe())
+		d, err := b.Sync(ctx, a.credential(), a.observe())
 		if p, ok := errors.AsType[*control.Problem](err); ok && p.Status == 410 {
 			a.tasks = map[string]*fakeTask{}
+			a.looked()
 			return
 		}
 		if err != nil {
@@ -152,9 +192,11 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 		a.revision = d.Revision
 		if d.Leave {
 			a.tasks = map[string]*fakeTask{} // all is stopped
+			a.looked()
 			return
 		}
 		a.apply(d)
+		a.looked()
 	}
 }
 
@@ -181,9 +223,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func (a *fakeAgent) observe() agentapi.Observed {
 	o := agentapi.Observed{Instance: a.instance, BootID: a.guest.ID, Sent: a.ticks(), Revision: a.revision}
-	if a.site.notice != nil {
-		o.Notice = a.site.notice(a.instance)
-	}
+	a.site.rig(func() {
+		if a.site.notice != nil {
+			o.Notice = a.site.notice(a.instance)
+		}
+	})
 	for id, t := range a.tasks {
 		x := agentapi.ObservedAttempt{ID: id, Token: t.want.Token, Phase: agentapi.Running, Busy: agentapi.Of(t.busy), Resumed: new(t.resumed)}
 		for _, s := range t.saves {
@@ -229,7 +273,9 @@ func (a *fakeAgent) begin(w agentapi.DesiredAttempt) *fakeTask {
 	t := &fakeTask{want: w, began: time.Now()}
 	t.length, _ = time.ParseDuration(w.Task.Command[1])
 	for _, r := range w.Resume {
-		if what := a.site.broken[r.Number]; what != "" {
+		var what string
+		a.site.rig(func() { what = a.site.broken[r.Number] })
+		if what != "" {
 			t.broken = append(t.broken, agentapi.Broken{Number: r.Number, What: what})
 			continue
 		}

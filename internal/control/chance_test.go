@@ -104,27 +104,29 @@ func chanceNight(t *testing.T, seed uint64, steps []step) {
 	s := newSite(t, cfg)
 	limit := budget.Budget{Name: "lab", Scope: budget.Project, Match: "lab", Capped: true, Cap: money.Unit, Period: budget.Rule{Length: budget.Day}, Guard: budget.Strict}
 	s.set.Budgets = []budget.Budget{limit, capped(20)}
-	s.check.Caps = s.set.Budgets
+	s.rig(func() { s.check.Caps = s.set.Budgets })
 	s.start()
 	defer s.close()
 	cut, hung, dead := map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
-	s.deaf = func(id string) bool { return time.Now().Before(cut[id]) }
-	s.hung = func(id string) bool { return time.Now().Before(hung[id]) }
-	s.agentDead = func(id string) bool { return dead[id] }
 	var failUntil time.Time
-	s.fail = func() error {
-		if time.Now().Before(failUntil) {
-			return queue.ErrFull
+	s.rig(func() {
+		s.deaf = func(id string) bool { return time.Now().Before(cut[id]) }
+		s.hung = func(id string) bool { return time.Now().Before(hung[id]) }
+		s.agentDead = func(id string) bool { return dead[id] }
+		s.fail = func() error {
+			if time.Now().Before(failUntil) {
+				return queue.ErrFull
+			}
+			return nil
 		}
-		return nil
-	}
+	})
 	jobs := []*queue.Job{s.submit(chanceJobs[0]), s.submit(chanceJobs[1])}
 	for _, st := range steps {
 		time.Sleep(st.Wait)
 		t.Log(time.Now().UTC().Format(time.TimeOnly), st)
 		s.happen(st, &jobs, cut, hung, dead, &failUntil)
 	}
-	failUntil = time.Time{}
+	s.rig(func() { failUntil = time.Time{} })
 	s.world.ClearFaults()
 	s.do(simapi.Action{Capacity: &simapi.Capacity{Machines: nil}})
 	time.Sleep(time.Minute)
@@ -167,7 +169,7 @@ func (s *site) happen(st step, jobs *[]*queue.Job, cut, hung map[string]time.Tim
 	var err error
 	switch st.What {
 	case "submit":
-		if time.Now().After(*failUntil) {
+		if s.writes(failUntil) {
 			*jobs = append(*jobs, s.submit(chanceJobs[st.N%len(chanceJobs)]))
 		}
 	case "cancel":
@@ -190,7 +192,7 @@ func (s *site) happen(st step, jobs *[]*queue.Job, cut, hung map[string]time.Tim
 		s.start()
 		time.Sleep(time.Millisecond)
 	case "write fails":
-		*failUntil = until
+		s.rig(func() { *failUntil = until })
 	case "dearer":
 		_, err = s.world.Do(simapi.Action{Price: &simapi.Price{Match: simapi.Place{Kind: providers.Spot}, Percent: int64(50 + 10*st.N)}})
 	case "full":
@@ -212,10 +214,16 @@ func (s *site) happen(st step, jobs *[]*queue.Job, cut, hung map[string]time.Tim
 			s.t.Log("  answered:", err)
 		}
 	case "cut off":
-		cut[machine.ID] = until
+		s.rig(func() { cut[machine.ID] = until })
 	case "hang":
-		hung[machine.ID] = until
+		s.rig(func() { hung[machine.ID] = until })
 	case "agent dies":
-		dead[machine.ID] = true
+		s.rig(func() { dead[machine.ID] = true })
 	}
+}
+
+// writes reports whether the store can be written.
+func (s *site) writes(failUntil *time.Time) (ok bool) {
+	s.rig(func() { ok = time.Now().After(*failUntil) })
+	return ok
 }

@@ -147,7 +147,7 @@ func TestNoCapacityTriesTheNextOfferAtOnce(t *testing.T) {
 		s.want(as, queue.LaunchFailed, queue.LaunchFailed, queue.Succeeded)
 		at := map[string]bool{}
 		for _, a := range as {
-			i := s.check.Instances()[a.Instance]
+			i := s.record(a.Instance)
 			if m := i.Zone + i.Type + i.Kind; at[m] {
 				t.Errorf("asked for %s again", m)
 			} else {
@@ -208,8 +208,8 @@ func TestALaunchThatMadeNothingIsTriedAgain(t *testing.T) {
 func TestALateLaunchIsEnded(t *testing.T) {
 	cfg := calm()
 	inBubble(t, cfg, func(s *site) {
-		s.lag = 15 * time.Minute // nobody can know of it before it is there
-		s.check.Beyond = true
+		s.rig(func() { s.lag = 15 * time.Minute }) // nobody can know of it before it is there
+		s.rig(func() { s.check.Beyond = true })
 		s.fault(simapi.Fault{Op: "launch", Effect: simapi.Late, Delay: simapi.Duration(5 * time.Minute)})
 		s.succeeded(s.submit(task(20*time.Minute, "")))
 	})
@@ -238,7 +238,7 @@ func TestAQuotaClosesItsFamilyOnly(t *testing.T) {
 		s.fault(simapi.Fault{Op: "launch", Effect: simapi.Quota})
 		as := s.succeeded(s.submit(task(10*time.Minute, "")))
 		s.want(as, queue.LaunchFailed, queue.Succeeded)
-		first, second := s.check.Instances()[as[0].Instance], s.check.Instances()[as[1].Instance]
+		first, second := s.record(as[0].Instance), s.record(as[1].Instance)
 		if first.Type == second.Type && first.Region == second.Region && first.Kind == second.Kind {
 			t.Errorf("%s/%s/%s was asked for again", second.Region, second.Type, second.Kind)
 		}
@@ -260,7 +260,7 @@ func TestASilentLoss(t *testing.T) {
 		a := s.running()
 		time.Sleep(20 * time.Minute)
 		gone := time.Now()
-		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.check.Instances()[a.Instance].CloudID}, Notice: new(simapi.Duration(0))}})
+		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.record(a.Instance).CloudID}, Notice: new(simapi.Duration(0))}})
 		s.until("the loss is noticed", 30*time.Second, func(_ []*queue.Instance, as []*queue.Attempt) bool {
 			return len(as) > 0 && as[0].ID != a.ID
 		})
@@ -289,7 +289,7 @@ func TestANoticeThenTaken(t *testing.T) {
 		a := s.running()
 		time.Sleep(20 * time.Minute)
 		at := time.Now()
-		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.check.Instances()[a.Instance].CloudID}}})
+		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.record(a.Instance).CloudID}}})
 		as := s.succeeded(j)
 		s.want(as, queue.Preempted, queue.Succeeded)
 		if lost := as[0].Busy - as[0].Kept; lost > 5*time.Second {
@@ -311,14 +311,16 @@ func TestANoticeAndTheMachineLivesOn(t *testing.T) {
 		j := s.submit(task(time.Hour, saves))
 		a := s.running()
 		time.Sleep(20 * time.Minute)
-		s.notice = func(id string) *agentapi.Notice {
-			if id == a.Instance {
-				return &agentapi.Notice{Kind: "preempt", In: agentapi.Of(time.Minute)}
+		s.rig(func() {
+			s.notice = func(id string) *agentapi.Notice {
+				if id == a.Instance {
+					return &agentapi.Notice{Kind: "preempt", In: agentapi.Of(time.Minute)}
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		s.want(s.succeeded(j), queue.Preempted, queue.Succeeded)
-		if i := s.check.Instances()[a.Instance]; i.State != queue.InstanceGone || i.Ended.Sub(a.Created) > 25*time.Minute {
+		if i := s.record(a.Instance); i.State != queue.InstanceGone || i.Ended.Sub(a.Created) > 25*time.Minute {
 			t.Errorf("the machine is %s, ended %v", i.State, i.Ended)
 		}
 	})
@@ -329,8 +331,8 @@ func TestAdviceAlone(t *testing.T) {
 	inBubble(t, calm(), func(s *site) {
 		j := s.submit(task(time.Hour, saves))
 		a := s.running()
-		s.do(simapi.Action{Rebalance: &simapi.Pick{Machine: s.check.Instances()[a.Instance].CloudID}})
-		s.notice = func(string) *agentapi.Notice { return &agentapi.Notice{Kind: "rebalance"} }
+		s.do(simapi.Action{Rebalance: &simapi.Pick{Machine: s.record(a.Instance).CloudID}})
+		s.rig(func() { s.notice = func(string) *agentapi.Notice { return &agentapi.Notice{Kind: "rebalance"} } })
 		s.want(s.succeeded(j), queue.Succeeded)
 	})
 }
@@ -343,14 +345,14 @@ func TestAnAgentComesBackWithAStaleToken(t *testing.T) {
 		a := s.running()
 		time.Sleep(20 * time.Minute)
 		s.fault(simapi.Fault{Op: "terminate", Effect: simapi.Refuse, For: simapi.Duration(5 * time.Minute), Times: -1})
-		s.deaf = func(id string) bool { return id == a.Instance }
+		s.rig(func() { s.deaf = func(id string) bool { return id == a.Instance } })
 		s.until("another attempt", 5*time.Minute, func(_ []*queue.Instance, as []*queue.Attempt) bool {
 			return len(as) == 1 && as[0].ID != a.ID && as[0].State == queue.AttemptRunning
 		})
-		old := s.agents[a.Instance]
-		s.deaf = nil
+		old := s.agentOf(a.Instance)
+		s.rig(func() { s.deaf = nil })
 		time.Sleep(10 * time.Second)
-		if len(old.tasks) != 0 {
+		if old.works() != 0 {
 			t.Error("the old attempt still runs")
 		}
 		as := s.succeeded(j)
@@ -371,7 +373,7 @@ func TestASecondMachineWithTheSameTokenIsRefused(t *testing.T) {
 	inBubble(t, calm(), func(s *site) {
 		j := s.submit(task(10*time.Minute, ""))
 		a := s.running()
-		agent := s.agents[a.Instance]
+		agent := s.agentOf(a.Instance)
 		join := func(nonce string) error {
 			_, err := s.up().Join(context.Background(), agentapi.JoinRequest{Instance: a.Instance, Token: agent.join, Nonce: nonce})
 			return err
@@ -396,7 +398,7 @@ func TestASecondMachineWithTheSameTokenIsRefused(t *testing.T) {
 		if err != nil || res.Credential == "" {
 			t.Errorf("the same nonce: %v", err)
 		}
-		agent.cred = res.Credential
+		agent.setCredential(res.Credential)
 		s.want(s.succeeded(j), queue.Succeeded)
 	})
 }
@@ -406,11 +408,11 @@ func TestALateReportIsDropped(t *testing.T) {
 	inBubble(t, calm(), func(s *site) {
 		j := s.submit(task(10*time.Minute, ""))
 		a := s.running()
-		agent := s.agents[a.Instance]
+		agent := s.agentOf(a.Instance)
 		old := agentapi.Observed{Instance: a.Instance, BootID: agent.guest.ID, Sent: 1, Attempts: []agentapi.ObservedAttempt{{
 			ID: a.ID, Token: a.Token, Phase: agentapi.PhaseEnded, Ended: &agentapi.Ended{ExitCode: new(1), Layer: "task"},
 		}}}
-		_, err := s.up().Sync(context.Background(), agent.cred, old)
+		_, err := s.up().Sync(context.Background(), agent.credential(), old)
 		if p, ok := errors.AsType[*control.Problem](err); !ok || p.Status != http.StatusServiceUnavailable {
 			t.Errorf("it was taken: %v", err)
 		}
@@ -428,16 +430,20 @@ func TestAStoreThatCannotBeWritten(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				away := time.Now().Add(6 * time.Minute)
 				n := 0
-				s.fail = func() error {
-					if time.Now().Before(away) {
-						n++
-						return failure
+				s.rig(func() {
+					s.fail = func() error {
+						if time.Now().Before(away) {
+							n++
+							return failure
+						}
+						return nil
 					}
-					return nil
-				}
+				})
 				s.want(s.succeeded(j), queue.Succeeded)
-				if n < 3 {
-					t.Errorf("only %d writes failed", n)
+				var failed int
+				s.rig(func() { failed = n })
+				if failed < 3 {
+					t.Errorf("only %d writes failed", failed)
 				}
 				if len(s.world.Truth()) != 1 {
 					t.Errorf("%d machines", len(s.world.Truth()))

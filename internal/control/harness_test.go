@@ -214,7 +214,7 @@ func (s *site) look(ctx context.Context, tables *state.State) {
 	truth := s.world.Truth()
 	err := s.check.World(time.Now(), s.lag, func(yield func(invariant.Machine) bool) {
 		for _, m := range truth {
-			if is(s.foreign, m.Request) {
+			if s.foreign != nil && s.foreign(m.Request) {
 				continue
 			}
 			if !yield(invariant.Machine{ID: m.ID, Request: m.Request, Live: m.State != providers.Terminated, Launched: m.Launched, Cost: bills[m.Request]}) {
@@ -259,8 +259,14 @@ func (s *site) start() {
 			err := s.check.Commit(s.batch)
 			s.mu.Unlock()
 			s.breach(err)
-		} else if s.fail != nil {
-			if err := s.fail(); err != nil {
+		} else {
+			var err error
+			s.rig(func() {
+				if s.fail != nil {
+					err = s.fail()
+				}
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -491,7 +497,7 @@ func (s *site) count(kind string) (n int) {
 
 // overrun is what the ledger holds beyond reservations.
 func (s *site) overrun() money.Amount {
-	if a := s.check.Account(budget.Key{Budget: budget.Ledger}); a != nil {
+	if a := s.account(budget.Key{Budget: budget.Ledger}); a != nil {
 		return a.Overrun
 	}
 	return 0
@@ -503,4 +509,26 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, data, 0o600)
+}
+
+func (s *site) agentOf(instance string) *fakeAgent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agents[instance]
+}
+
+// record, account and commits are what the checker knows.
+func (s *site) record(instance string) (i *queue.Instance) {
+	s.rig(func() { i = s.check.Instances()[instance] })
+	return i
+}
+
+func (s *site) account(k budget.Key) (a *budget.Account) {
+	s.rig(func() { a = s.check.Account(k) })
+	return a
+}
+
+func (s *site) commits() (n int) {
+	s.rig(func() { n = s.check.Commits() })
+	return n
 }

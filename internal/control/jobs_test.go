@@ -74,12 +74,12 @@ func TestCancelOfFiveThousandIsOneTransaction(t *testing.T) {
 			}
 			return n == tasks
 		})
-		before := s.check.Commits()
+		before := s.commits()
 		out, err := s.up().Cancel(context.Background(), j.ID, "test")
 		if err != nil || out.CancelledBy == "" {
 			t.Fatal(err)
 		}
-		if n := s.check.Commits() - before; n != 1 {
+		if n := s.commits() - before; n != 1 {
 			t.Errorf("it took %d transactions", n)
 		}
 		if done := s.await(j.ID, 5*time.Minute); done.Counts.Cancelled != tasks {
@@ -262,8 +262,8 @@ func TestABrokenCheckpoint(t *testing.T) {
 		a := s.running()
 		time.Sleep(20 * time.Minute)
 		task := s.up().State().View().Task(a.TaskID)
-		s.broken = map[int64]string{task.Committed: "part 1 is short by one byte"}
-		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.check.Instances()[a.Instance].CloudID}, Notice: new(simapi.Duration(0))}})
+		s.rig(func() { s.broken = map[int64]string{task.Committed: "part 1 is short by one byte"} })
+		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.record(a.Instance).CloudID}, Notice: new(simapi.Duration(0))}})
 		as := s.succeeded(j)
 		if as[1].Resume != task.Committed-1 {
 			t.Errorf("resumed from %d, broken was %d", as[1].Resume, task.Committed)
@@ -283,7 +283,7 @@ func TestASaveWithoutItsCommitIsAdopted(t *testing.T) {
 		before := s.up().State().View().Task(a.TaskID).Committed
 		s.stop()
 		time.Sleep(8 * time.Minute) // it saves on, and nobody commits
-		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.check.Instances()[a.Instance].CloudID}, Notice: new(simapi.Duration(0))}})
+		s.do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: s.record(a.Instance).CloudID}, Notice: new(simapi.Duration(0))}})
 		time.Sleep(time.Minute)
 		s.start()
 		as := s.succeeded(j)
@@ -303,7 +303,7 @@ func TestExclusive(t *testing.T) {
 				a := s.running()
 				time.Sleep(5 * time.Minute)
 				s.fault(simapi.Fault{Op: "terminate", Effect: simapi.Refuse, For: simapi.Duration(10 * time.Minute), Times: -1})
-				s.hung = func(id string) bool { return id == a.Instance }
+				s.rig(func() { s.hung = func(id string) bool { return id == a.Instance } })
 				cut := time.Now()
 				waited := false
 				s.until("another attempt", 30*time.Minute, func(_ []*queue.Instance, as []*queue.Attempt) bool {

@@ -79,7 +79,7 @@ func leaseCell(t *testing.T, end providers.SelfEnd, fault string) string {
 		cfg.EndAction = providers.EndStopTasks
 	}
 	s := newSite(t, cfg)
-	s.check.Beyond = end != providers.EndRolling
+	s.rig(func() { s.check.Beyond = end != providers.EndRolling })
 	s.start()
 	defer s.close()
 	j := s.submit(hourJob)
@@ -95,9 +95,9 @@ func leaseCell(t *testing.T, end providers.SelfEnd, fault string) string {
 	kill := strings.Contains(fault, "broker killed")
 	switch fault {
 	case "agent killed":
-		s.agentDead = this
+		s.rig(func() { s.agentDead = this })
 	case "guest hung", "guest hung and broker killed":
-		s.hung = this
+		s.rig(func() { s.hung = this })
 	case "delete refused for an hour":
 		if err := s.world.AddFault(simapi.Fault{Op: "terminate", Effect: simapi.Refuse, Machine: one.CloudID, For: simapi.Duration(time.Hour)}); err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func TestAnOverrunClosesItsBudget(t *testing.T) {
 	cfg := calm()
 	cfg.SelfEnd, cfg.EndAction = providers.EndNone, providers.EndStopTasks
 	inBubble(t, cfg, func(s *site) {
-		s.check.Beyond = true
+		s.rig(func() { s.check.Beyond = true })
 		s.withBudgets(capped(100))
 		s.fault(simapi.Fault{Op: "terminate", Effect: simapi.Refuse, For: simapi.Duration(2 * time.Hour), Times: -1})
 		s.succeeded(s.submit(task(10*time.Minute, "")))
