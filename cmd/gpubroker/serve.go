@@ -94,7 +94,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	tables, err := state.Open(ctx, st)
+	tables, err := state.Open(ctx, st, log)
 	if err != nil {
 		return err
 	}

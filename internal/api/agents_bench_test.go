@@ -61,7 +61,7 @@ func BenchmarkAgents(b *testing.B) {
 	check(err)
 	epoch, err := st.Lead(ctx, "bench", time.Hour)
 	check(err)
-	tables, err := state.Open(ctx, st)
+	tables, err := state.Open(ctx, st, slog.New(slog.DiscardHandler))
 	check(err)
 	tables.SetEpoch(epoch)
 	meta, err := st.Meta(ctx)

@@ -64,7 +64,7 @@ func newSite(t *testing.T, run bool) *site {
 	must(t, err)
 	epoch, err := st.Lead(ctx, "test", time.Hour)
 	must(t, err)
-	s.tables, err = state.Open(ctx, st)
+	s.tables, err = state.Open(ctx, st, slog.New(slog.DiscardHandler))
 	must(t, err)
 	s.tables.SetEpoch(epoch)
 	meta, err := st.Meta(ctx)

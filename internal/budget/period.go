@@ -47,8 +47,10 @@ func (r Rule) Validate() error {
 var zones sync.Map // name → *time.Location
 
 func (r Rule) location() (*time.Location, error) {
-	if l, ok := zones.Load(r.Zone); ok {
-		return l.(*time.Location), nil
+	if known, ok := zones.Load(r.Zone); ok {
+		if l, ok := known.(*time.Location); ok {
+			return l, nil
+		}
 	}
 	l, err := time.LoadLocation(r.Zone)
 	if err != nil {

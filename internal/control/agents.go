@@ -317,7 +317,7 @@ func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queu
 	ended := o.Phase == agentapi.PhaseEnded && o.Ended != nil
 	if len(saves)+len(broken) == 0 && !publish && next == "" && !stalled && !ended && (o.LogSize == a.LogSize || o.Phase != agentapi.PhaseEnded) {
 		if o.Output != nil && o.Ended != nil {
-			b.publish(ctx, i, a.ID, *o.Output)
+			b.publish(ctx, a.ID, *o.Output)
 		}
 		return nil
 	}
@@ -362,7 +362,7 @@ func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queu
 		return nil
 	})
 	if err == nil && o.Output != nil && o.Ended != nil {
-		b.publish(ctx, i, a.ID, *o.Output)
+		b.publish(ctx, a.ID, *o.Output)
 	}
 	return err
 }

@@ -123,14 +123,14 @@ func (b *Broker) stopAttempt(tx *state.Tx, id string, stop queue.Stop) error {
 }
 
 // save commits a checkpoint of the task's current attempt: the row is the
-// commit. It reports whether the save counts.
-func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest string, bytes, sent int64, busy time.Duration, progress *float64, region string) bool {
+// commit.
+func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest string, bytes, sent int64, busy time.Duration, progress *float64, region string) {
 	t := tx.Task(a.TaskID)
 	if t == nil || t.Attempt != a.ID || t.State != queue.TaskRunning || number <= t.Saves {
-		return false
+		return
 	}
 	if a = tx.EditAttempt(a.ID); a == nil || a.State == queue.AttemptEnded {
-		return false
+		return
 	}
 	t = tx.EditTask(a.TaskID)
 	base := 0.0
@@ -152,7 +152,6 @@ func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest strin
 	if j := tx.Job(a.Job); j != nil {
 		tx.EmitTask("checkpoint.committed", j, a, reason.New("checkpoint", "number", number, "bytes", bytes, "sent", sent))
 	}
-	return true
 }
 
 // broken takes a committed checkpoint out of use after it proved unreadable, and

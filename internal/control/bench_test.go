@@ -90,7 +90,7 @@ func (d *desk) open(engine string) {
 	if engine == "memory" {
 		kept = fleeting{st}
 	}
-	tables, err := state.Open(ctx, kept)
+	tables, err := state.Open(ctx, kept, slog.New(slog.DiscardHandler))
 	d.check(err)
 	tables.SetEpoch(epoch)
 	var accounts []*Account

@@ -297,15 +297,9 @@ func (b *Broker) busy(key string) bool {
 	return b.calling[key]
 }
 
-// budgets are the configured ones plus the ledger, and the job's own.
-func (b *Broker) budgets(j *queue.Job) []budget.Budget {
-	out := append([]budget.Budget{{Name: budget.Ledger, Scope: budget.Org}}, b.set.Budgets...)
-	if j != nil {
-		if own, ok := b.specs.budget(j); ok {
-			out = append(out, own)
-		}
-	}
-	return out
+// budgets are the configured ones and the ledger.
+func (b *Broker) budgets() []budget.Budget {
+	return append([]budget.Budget{{Name: budget.Ledger, Scope: budget.Org}}, b.set.Budgets...)
 }
 
 func (b *Broker) payer(i *queue.Instance) budget.Payer {

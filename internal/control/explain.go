@@ -29,7 +29,7 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 	}
 	p := &picture{
 		Snapshot: scheduler.Snapshot{
-			Now: now, Facts: b.facts, Catalog: catalog, Providers: accounts, Settings: set, Budgets: b.budgets(nil),
+			Now: now, Facts: b.facts, Catalog: catalog, Providers: accounts, Settings: set, Budgets: b.budgets(),
 			Book: noBook{}, Cooldowns: map[string]scheduler.Cooldown{}, Spent: map[string]money.Amount{}, History: map[string]policy.History{},
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{},

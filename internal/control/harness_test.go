@@ -58,7 +58,6 @@ type site struct {
 	hung      func(instance string) bool // guests in which nothing runs on
 	fail      func() error               // what the store's next commit fails with
 	agentDead func(instance string) bool // agents whose process was killed
-	caps      func(*providers.Capabilities)
 
 	notice  func(instance string) *agentapi.Notice // that an agent reads on its machine
 	broken  map[int64]string                       // checkpoints that cannot be read, and why
@@ -228,7 +227,7 @@ func (s *site) look(ctx context.Context, tables *state.State) {
 		return
 	}
 	before := tables.View()
-	stored, err := state.Open(ctx, tables.Store())
+	stored, err := state.Open(ctx, tables.Store(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		if ctx.Err() == nil {
 			s.breach(err)
@@ -279,7 +278,7 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	tables, err := state.Open(ctx, watched{st, s})
+	tables, err := state.Open(ctx, watched{st, s}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -360,8 +359,6 @@ func (s *site) close() {
 		s.t.Error(err)
 	}
 }
-
-var errDown = errors.New("the broker is down")
 
 func (s *site) up() *control.Broker {
 	s.mu.Lock()

@@ -81,6 +81,7 @@ func (b *Broker) end(tx *state.Tx, id string, why reason.Reason, outcome queue.O
 		return b.gone(tx, id, why, outcome, tx.Now)
 	case queue.InstanceGone, queue.InstanceTerminating:
 		return nil
+	case queue.InstanceLaunching, queue.InstanceBooting, queue.InstanceReady, queue.InstanceDraining:
 	}
 	if err := queue.SetInstance(i, queue.InstanceTerminating); err != nil {
 		return err
@@ -243,9 +244,9 @@ func (b *Broker) closed(budgets []budget.Budget, machines iter.Seq[*queue.Instan
 
 func (b *Broker) budgetsFor(tx *state.Tx, i *queue.Instance) []budget.Budget {
 	if i.Payer == "" {
-		return b.budgets(nil)
+		return b.budgets()
 	}
-	return append(b.budgets(nil), b.specs.budgetOf(tx, i.Payer)...)
+	return append(b.budgets(), b.specs.budgetOf(tx, i.Payer)...)
 }
 
 // settle closes the books of machines that are gone, at what their provider

@@ -30,7 +30,7 @@ func (b *Broker) done(attempt string) bool {
 // publish puts an attempt's uploaded output in its place, apart from the call
 // that reported it. The fence is in the tables already: only the attempt whose
 // Publish is set writes the task's output.
-func (b *Broker) publish(ctx context.Context, i *queue.Instance, id string, out agentapi.Output) {
+func (b *Broker) publish(ctx context.Context, id string, out agentapi.Output) {
 	view := b.state.View()
 	a := view.Attempt(id)
 	if a == nil || a.Publish != out.Digest || b.done(id) {

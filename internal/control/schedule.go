@@ -29,7 +29,7 @@ func (b *Broker) schedule(ctx context.Context) (time.Duration, error) {
 	now := b.now()
 	p := b.snapshot(b.state.View(), now)
 	r := scheduler.Plan(&p.Snapshot, &b.memo)
-	b.remark(p, &r, now)
+	b.remark(&r, now)
 	if err := b.state.Do(ctx, func(tx *state.Tx) error { return b.commit(tx, p, &r) }); err != nil {
 		return time.Second, fmt.Errorf("committing a plan: %w", err)
 	}
@@ -93,7 +93,7 @@ func (b *Broker) endWaiting(tx *state.Tx, j *queue.Job, to queue.TaskState, why 
 }
 
 // remark keeps what was decided, for people.
-func (b *Broker) remark(p *picture, r *scheduler.Result, now time.Time) {
+func (b *Broker) remark(r *scheduler.Result, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.decisions)
@@ -114,7 +114,7 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	taken := map[string]int{}
 	for _, a := range r.Assigns {
 		i := tx.Instance(a.Machine)
-		if i == nil || machineOf(i, 0).Open == false {
+		if i == nil || !machineOf(i, 0).Open {
 			continue
 		}
 		if a.Slots > 0 {

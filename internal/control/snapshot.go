@@ -43,7 +43,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 			p.Settings.QueueTasks[name] = q.Parallelism
 		}
 	}
-	p.Budgets = b.budgets(nil)
+	p.Budgets = b.budgets()
 	for c := range view.Cooldowns.All() {
 		if c.Until.After(now) {
 			p.Cooldowns[c.Key] = scheduler.Cooldown{Until: c.Until, Reason: c.Reason}

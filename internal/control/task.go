@@ -115,8 +115,8 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 	for _, in := range s.Inputs {
 		t.Fetch = append(t.Fetch, agentapi.Fetch{Name: fill(in.From), Path: fill(in.To)})
 	}
-	if strings.HasPrefix(s.Workdir, workdirScheme) {
-		t.Workdir = &agentapi.Fetch{Name: s.Workdir, Digest: "sha256:" + strings.TrimPrefix(s.Workdir, workdirScheme)}
+	if sum, ok := strings.CutPrefix(s.Workdir, workdirScheme); ok {
+		t.Workdir = &agentapi.Fetch{Name: s.Workdir, Digest: "sha256:" + sum}
 	}
 	if o := s.Outputs; o != nil {
 		to := fill(o.To)

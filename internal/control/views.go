@@ -192,7 +192,7 @@ type BudgetView struct {
 // Budgets returns the configured budgets, the ledger, and those of live jobs.
 func (b *Broker) Budgets(now time.Time) ([]BudgetView, error) {
 	view := b.state.View()
-	list := b.budgets(nil)
+	list := b.budgets()
 	for j := range view.Jobs.All() {
 		if own, ok := b.specs.budget(j); ok {
 			list = append(list, own)

@@ -128,7 +128,7 @@ func (n *night) checkClips(ctx context.Context, check checker) {
 	good, worst := 0, 0.0
 	var bad []string
 	for k := range n.clips {
-		want, _, _ := clip(k)
+		want, _ := clip(k)
 		name := fmt.Sprintf("clip-%02d.mp4", k)
 		got, err := duration(ctx, n.Path("done", name))
 		if err != nil {

@@ -141,10 +141,11 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// clip is the k-th clip's length in seconds, size and picture: all differ.
-func clip(k int) (seconds float64, size, picture string) {
+// clip is the k-th clip's length in seconds and its picture: lengths and sizes
+// differ.
+func clip(k int) (seconds float64, picture string) {
 	seconds = 2 + math.Mod(float64(k)*0.7, 5)
-	size = []string{"320x180", "426x240", "640x360"}[k%3]
+	size := []string{"320x180", "426x240", "640x360"}[k%3]
 	switch k % 4 {
 	case 0:
 		picture = fmt.Sprintf("testsrc2=size=%s:rate=25", size)
@@ -155,7 +156,7 @@ func clip(k int) (seconds float64, size, picture string) {
 	default:
 		picture = fmt.Sprintf("testsrc=size=%s:rate=25", size)
 	}
-	return seconds, size, picture
+	return seconds, picture
 }
 
 func (n *night) makeClips(ctx context.Context) error {
@@ -163,7 +164,7 @@ func (n *night) makeClips(ctx context.Context) error {
 	g.SetLimit(2)
 	for k := range n.clips {
 		g.Go(func() error {
-			seconds, _, picture := clip(k)
+			seconds, picture := clip(k)
 			length := fmt.Sprintf("%.2f", seconds)
 			cmd := exec.CommandContext(ctx, "ffmpeg", "-nostdin", "-v", "error", "-y",
 				"-f", "lavfi", "-t", length, "-i", picture,

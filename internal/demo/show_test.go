@@ -19,7 +19,8 @@ func TestLinesFit(t *testing.T) {
 	s := &show{out: &out, start: time.Now(), names: map[string]string{"j1": "nightly-ladder-of-a-long-name"}}
 	for kind := range told {
 		for _, why := range []reason.Reason{
-			{}, reason.New("launch_failed", "code", "no_capacity", "market", "sim/sim-east/sim-east-a/cpu8/on-demand"),
+			{},
+			reason.New("launch_failed", "code", "no_capacity", "market", "sim/sim-east/sim-east-a/cpu8/on-demand"),
 			reason.New("launching", "market", "sim/sim-east/sim-east-a/cpu8/on-demand"),
 			reason.New("lost", "since", "06:00:00Z"), reason.New("preempted_notice", "notice", "5s"),
 			reason.New("lease_ended", "why", strings.Repeat("the budget has no room ", 10)),
@@ -31,7 +32,8 @@ func TestLinesFit(t *testing.T) {
 	}
 	busy := &state{jobs: []api.Job{
 		{Name: "nightly-ladder", Tasks: 24, Counts: queue.Counts{Succeeded: 11, Running: 12}},
-		{Name: "render-dawn", Tasks: 1, Counts: queue.Counts{Running: 1}}, {Name: "render-dusk", Tasks: 1},
+		{Name: "render-dawn", Tasks: 1, Counts: queue.Counts{Running: 1}},
+		{Name: "render-dusk", Tasks: 1},
 		{Name: "steady-index", Tasks: 1, Counts: queue.Counts{Succeeded: 1}},
 	}}
 	s.status(busy)

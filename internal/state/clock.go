@@ -27,16 +27,16 @@ const longestBack = 24 * time.Hour
 
 // NewClock begins at the wall clock, or at what was the newest moment known
 // before, when that is later by less than a day.
-func NewClock(newest time.Time, wall func() time.Time) *Clock {
+func NewClock(newest time.Time, wall func() time.Time, log *slog.Logger) *Clock {
 	read := wall()
 	c := &Clock{wall: wall, last: read.Round(0).UTC(), read: read}
 	switch ahead := newest.Sub(c.last); {
 	case ahead <= 0:
 	case ahead < longestBack:
-		slog.Warn("the clock has been set back since the broker last ran; its time goes on from then", "by", ahead)
+		log.Warn("the clock has been set back since the broker last ran; its time goes on from then", "by", ahead)
 		c.last = newest.Round(0).UTC()
 	default:
-		slog.Error("the store holds moments of the far future; the present clock is believed", "newest", newest, "now", c.last)
+		log.Error("the store holds moments of the far future; the present clock is believed", "newest", newest, "now", c.last)
 	}
 	return c
 }

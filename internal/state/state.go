@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,13 +52,13 @@ const (
 var ErrClosed = errors.New("state: the broker is stopping")
 
 // Open reads the store.
-func Open(ctx context.Context, store queue.Store) (*State, error) {
+func Open(ctx context.Context, store queue.Store, log *slog.Logger) (*State, error) {
 	newest, err := newestMoment(ctx, store)
 	if err != nil {
 		return nil, fmt.Errorf("state: reading the store: %w", err)
 	}
 	s := &State{
-		store: store, clock: NewClock(newest, time.Now), requests: make(chan *request, Backlog), closed: make(chan struct{}),
+		store: store, clock: NewClock(newest, time.Now, log), requests: make(chan *request, Backlog), closed: make(chan struct{}),
 		watchers: map[string]chan struct{}{},
 	}
 	if err := s.reload(ctx); err != nil {

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 func TestClock(t *testing.T) {
 	begin := time.Now() // with a monotonic reading
 	read := begin
-	c := NewClock(time.Time{}, func() time.Time { return read })
+	c := NewClock(time.Time{}, func() time.Time { return read }, slog.New(slog.DiscardHandler))
 	at := c.Now()
 	step := func(what string, reading time.Time, low, high time.Duration) {
 		t.Helper()
@@ -49,7 +50,7 @@ func TestClockAtAStart(t *testing.T) {
 		"the clock was wrong by far":  {now.Add(365 * 24 * time.Hour), now},
 		"the clock was a moment fast": {now.Add(time.Millisecond), now.Add(time.Millisecond)},
 	} {
-		if got := NewClock(row.newest, wall).Now(); !got.Equal(row.want) {
+		if got := NewClock(row.newest, wall, slog.New(slog.DiscardHandler)).Now(); !got.Equal(row.want) {
 			t.Errorf("%s: %v, want %v", what, got, row.want)
 		}
 	}
@@ -85,7 +86,7 @@ func (m *memory) Events(context.Context, queue.EventQuery) ([]*queue.Event, erro
 
 func running(t *testing.T, m *memory) (*State, context.CancelFunc) {
 	t.Helper()
-	s, err := Open(t.Context(), m)
+	s, err := Open(t.Context(), m, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
