@@ -187,6 +187,9 @@ func (s *Store) write(ctx context.Context, op string, epoch int64, do func(*sql.
 		err = s.name(ctx, stale)
 	}
 	if err != nil {
+		if over := ctx.Err(); over != nil && !errors.Is(err, over) {
+			err = fmt.Errorf("%w: %w", over, err) // which the driver may call a bad connection
+		}
 		return s.wrap(op, err)
 	}
 	if err := s.mark.note(commits); err != nil {

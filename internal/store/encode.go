@@ -12,7 +12,7 @@ import (
 )
 
 // rowset builds the one parameter that carries many rows: a JSON object of
-// arrays, {"0":[…],"1":[…]}, an object because PostgreSQL's json_each wants one.
+// arrays, {"0":[…],"1":[…]}, an object because PostgreSQL's jsonb_each wants one.
 // The columns of an array are in the order of its insert statement.
 type rowset struct {
 	buf  []byte

@@ -364,7 +364,7 @@ func TestPlans(t *testing.T) {
 			words := strings.Fields(step)
 			switch {
 			case words[0] != "SCAN" || strings.Contains(step, "USING"), // by an index, in its order
-				strings.Contains(step, "json_each"), words[1] == "e", words[1] == "r", // the parameter
+				strings.Contains(step, "jsonb_each"), words[1] == "e", words[1] == "r", // the parameter
 				strings.Contains(step, "CONSTANT ROW"), words[1] == whole[name]:
 			default:
 				t.Errorf("%s reads a whole table: %s", name, step)

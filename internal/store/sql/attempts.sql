@@ -2,19 +2,19 @@
 INSERT INTO attempts (id, version, job, idx, number, instance, created, ended, live, doc)
 SELECT value->>0, CAST(value->>1 AS BIGINT), value->>2, CAST(value->>3 AS BIGINT), CAST(value->>4 AS BIGINT), value->>5,
        CAST(value->>6 AS BIGINT), CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9
-FROM json_each($1) WHERE true
+FROM jsonb_each($1) WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: update
 UPDATE attempts SET version = r.version, ended = r.ended, live = r.live, doc = r.doc
 FROM (SELECT value->>0 AS id, CAST(value->>1 AS BIGINT) AS version, CAST(value->>7 AS BIGINT) AS ended,
              CAST(value->>8 AS BIGINT) AS live, value->>9 AS doc
-      FROM json_each($1)) AS r
+      FROM jsonb_each($1)) AS r
 WHERE attempts.id = r.id AND attempts.version = r.version - 1
 
 -- name: stale
 SELECT CAST(e.key AS BIGINT), COALESCE(t.version, 0)
-FROM json_each($1) AS e LEFT JOIN attempts AS t ON t.id = e.value->>0
+FROM jsonb_each($1) AS e LEFT JOIN attempts AS t ON t.id = e.value->>0
 WHERE COALESCE(t.version, 0) <> CAST(e.value->>1 AS BIGINT) - 1
 ORDER BY 1 LIMIT 1
 
@@ -51,4 +51,4 @@ WHERE t.state IN ('queued', 'held', 'running') AND a.job = t.job AND a.idx = t.i
 
 -- name: prune
 DELETE FROM attempts
-WHERE id IN (SELECT a.id FROM json_each($1) AS e JOIN attempts AS a ON a.job = e.key LIMIT $2)
+WHERE id IN (SELECT a.id FROM jsonb_each($1) AS e JOIN attempts AS a ON a.job = e.key LIMIT $2)

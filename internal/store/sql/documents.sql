@@ -1,6 +1,6 @@
 -- name: cooldowns_put
 INSERT INTO cooldowns (key, until_us, doc)
-SELECT value->>0, CAST(value->>1 AS BIGINT), value->>2 FROM json_each($1) WHERE true
+SELECT value->>0, CAST(value->>1 AS BIGINT), value->>2 FROM jsonb_each($1) WHERE true
 ON CONFLICT (key) DO UPDATE SET until_us = excluded.until_us, doc = excluded.doc
 
 -- name: cooldowns_load
@@ -11,7 +11,7 @@ DELETE FROM cooldowns WHERE key IN (SELECT key FROM cooldowns WHERE until_us < $
 
 -- name: settings_put
 INSERT INTO settings (key, doc)
-SELECT value->>0, value->>1 FROM json_each($1) WHERE true
+SELECT value->>0, value->>1 FROM jsonb_each($1) WHERE true
 ON CONFLICT (key) DO UPDATE SET doc = excluded.doc
 
 -- name: settings_load
@@ -19,7 +19,7 @@ SELECT doc FROM settings ORDER BY key
 
 -- name: tokens_put
 INSERT INTO tokens (id, doc)
-SELECT value->>0, value->>1 FROM json_each($1) WHERE true
+SELECT value->>0, value->>1 FROM jsonb_each($1) WHERE true
 ON CONFLICT (id) DO UPDATE SET doc = excluded.doc
 
 -- name: tokens_load

@@ -1,7 +1,7 @@
 -- name: insert
 INSERT INTO entries (seq, at, budget, project, job, instance, doc)
 SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT), value->>2, value->>3, value->>4, value->>5, value->>6
-FROM json_each($1) WHERE true
+FROM jsonb_each($1) WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: page

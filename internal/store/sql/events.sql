@@ -1,7 +1,7 @@
 -- name: insert
 INSERT INTO events (seq, at, job, project, doc)
 SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT), value->>2, value->>3, value->>4
-FROM json_each($1) WHERE true
+FROM jsonb_each($1) WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: page

@@ -7,7 +7,7 @@ SELECT data FROM inputs WHERE job = $1 AND chunk = $2
 
 -- name: prune
 DELETE FROM inputs
-WHERE (job, chunk) IN (SELECT i.job, i.chunk FROM json_each($1) AS e JOIN inputs AS i ON i.job = e.key LIMIT $2)
+WHERE (job, chunk) IN (SELECT i.job, i.chunk FROM jsonb_each($1) AS e JOIN inputs AS i ON i.job = e.key LIMIT $2)
 
 -- name: prune_orphans
 -- Chunks of jobs that never came.

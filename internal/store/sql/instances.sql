@@ -2,19 +2,19 @@
 INSERT INTO instances (id, version, project, provider, requested, ended, gone, settled, doc)
 SELECT value->>0, CAST(value->>1 AS BIGINT), value->>2, value->>3, CAST(value->>4 AS BIGINT),
        CAST(value->>5 AS BIGINT), CAST(value->>6 AS BIGINT), CAST(value->>7 AS BIGINT), value->>8
-FROM json_each($1) WHERE true
+FROM jsonb_each($1) WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: update
 UPDATE instances SET version = r.version, ended = r.ended, gone = r.gone, settled = r.settled, doc = r.doc
 FROM (SELECT value->>0 AS id, CAST(value->>1 AS BIGINT) AS version, CAST(value->>5 AS BIGINT) AS ended,
              CAST(value->>6 AS BIGINT) AS gone, CAST(value->>7 AS BIGINT) AS settled, value->>8 AS doc
-      FROM json_each($1)) AS r
+      FROM jsonb_each($1)) AS r
 WHERE instances.id = r.id AND instances.version = r.version - 1
 
 -- name: stale
 SELECT CAST(e.key AS BIGINT), COALESCE(t.version, 0)
-FROM json_each($1) AS e LEFT JOIN instances AS t ON t.id = e.value->>0
+FROM jsonb_each($1) AS e LEFT JOIN instances AS t ON t.id = e.value->>0
 WHERE COALESCE(t.version, 0) <> CAST(e.value->>1 AS BIGINT) - 1
 ORDER BY 1 LIMIT 1
 
@@ -43,6 +43,6 @@ ORDER BY ended LIMIT $2
 -- name: prune
 DELETE FROM instances
 WHERE id IN (
-    SELECT i.id FROM json_each($1) AS e JOIN instances AS i ON i.id = e.key
+    SELECT i.id FROM jsonb_each($1) AS e JOIN instances AS i ON i.id = e.key
     WHERE NOT EXISTS (SELECT 1 FROM holds WHERE holds.instance = i.id)
     LIMIT $2)

@@ -2,19 +2,19 @@
 INSERT INTO jobs (id, version, project, queue, name, key, accepted, ended, done, doc)
 SELECT value->>0, CAST(value->>1 AS BIGINT), value->>2, value->>3, value->>4, value->>5,
        CAST(value->>6 AS BIGINT), CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9
-FROM json_each($1) WHERE true
+FROM jsonb_each($1) WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: update
 UPDATE jobs SET version = r.version, ended = r.ended, done = r.done, doc = r.doc
 FROM (SELECT value->>0 AS id, CAST(value->>1 AS BIGINT) AS version, CAST(value->>7 AS BIGINT) AS ended,
              CAST(value->>8 AS BIGINT) AS done, value->>9 AS doc
-      FROM json_each($1)) AS r
+      FROM jsonb_each($1)) AS r
 WHERE jobs.id = r.id AND jobs.version = r.version - 1
 
 -- name: stale
 SELECT CAST(e.key AS BIGINT), COALESCE(t.version, 0)
-FROM json_each($1) AS e LEFT JOIN jobs AS t ON t.id = e.value->>0
+FROM jsonb_each($1) AS e LEFT JOIN jobs AS t ON t.id = e.value->>0
 WHERE COALESCE(t.version, 0) <> CAST(e.value->>1 AS BIGINT) - 1
 ORDER BY 1 LIMIT 1
 
@@ -56,7 +56,7 @@ ORDER BY ended LIMIT $2
 -- The job goes when nothing of it is left.
 DELETE FROM jobs
 WHERE id IN (
-    SELECT j.id FROM json_each($1) AS e JOIN jobs AS j ON j.id = e.key
+    SELECT j.id FROM jsonb_each($1) AS e JOIN jobs AS j ON j.id = e.key
     WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.job = j.id)
       AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.job = j.id)
       AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE checkpoints.job = j.id)
