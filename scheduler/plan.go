@@ -52,6 +52,7 @@ type pass struct {
 	projectMachines map[string]int
 	projectTasks    map[string]int           // running, and placed by this pass
 	accountMachines map[string]int           // by provider
+	overdue         map[string]int           // by machine: tasks on it that should have ended long ago
 	coming          map[providers.Market]int // machines under way
 	launching       int
 	queueTasks      map[string]int     // running, and placed by this pass
@@ -66,7 +67,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		projectMachines: map[string]int{}, projectTasks: map[string]int{}, accountMachines: map[string]int{}, coming: map[providers.Market]int{},
+		projectMachines: map[string]int{}, projectTasks: map[string]int{}, accountMachines: map[string]int{}, overdue: map[string]int{}, coming: map[providers.Market]int{},
 		queueTasks: map[string]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
@@ -76,6 +77,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 		g := &s.Running[i].Group
 		p.queueTasks[g.Queue]++
 		p.projectTasks[g.Project]++
+		p.expect(&s.Running[i])
 		p.jobTasks[g.Job]++
 	}
 	p.index(s.Machines)

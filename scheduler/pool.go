@@ -309,6 +309,27 @@ func (p *pass) occupy(g *Group, r *host, n int, recut bool) {
 	p.out.Assigns = append(p.out.Assigns, a)
 }
 
+// overdueAfter is how many times as long as it should a task may run before no
+// other counts on its slot.
+const overdueAfter = 3
+
+// expect notes a task that runs far longer than it should: what waits does not
+// wait for its slot any more.
+func (p *pass) expect(r *Running) {
+	should := r.Group.Work.Task
+	if should <= 0 {
+		should = assumedTask
+	}
+	end := r.Since.Add(overdueAfter * (should + r.Group.Work.Stage))
+	if end.After(p.Now) {
+		if len(p.Groups) > 0 {
+			p.wake(end)
+		}
+		return
+	}
+	p.overdue[r.Machine]++
+}
+
 // follow is how many more tasks of a group the slots that work now are going to
 // take, one after another, less those that earlier groups count on. Work that
 // cannot stop counts on none where its money has a cap: each machine is secured
@@ -324,16 +345,32 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 			continue
 		}
 		if c.needs.MaxPrice <= 0 {
-			used += b.used
+			used += b.used - p.overdueOn(b)
 			continue
 		}
 		for _, r := range b.machines {
 			if c.affords(r) {
-				used += r.used
+				used += r.used - p.overdueAt(r)
 			}
 		}
 	}
 	return max(0, used*(one.deep-1)-int(busy.claimed/(one.task+one.stage)))
+}
+
+func (p *pass) overdueOn(b *bucket) (n int) {
+	if len(p.overdue) > 0 {
+		for _, r := range b.machines {
+			n += p.overdueAt(r)
+		}
+	}
+	return n
+}
+
+func (p *pass) overdueAt(r *host) int {
+	if r.machine == nil {
+		return 0
+	}
+	return min(r.used, p.overdue[r.machine.ID])
 }
 
 // claim counts tasks of a group on the slots that work now.

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -132,7 +133,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	g, ctx := errgroup.WithContext(ctx)
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	g.Go(func() error { return ended(tables.Run(ctx)) })
-	if err := introduce(ctx, cfg, tables, public, trust); err != nil {
+	if err := introduce(ctx, cfg, tables, localURL(cfg, listener), trust); err != nil {
 		return err
 	}
 	g.Go(func() error { return ended(broker.Run(ctx)) })
@@ -212,6 +213,23 @@ func publicURL(cfg *config.Config, l net.Listener) string {
 	scheme := "http"
 	if cfg.TLS != nil {
 		scheme = "https"
+	}
+	return scheme + "://" + l.Addr().String()
+}
+
+// localURL is how the command line on this machine reaches the broker, which
+// need not be the agents' way.
+func localURL(cfg *config.Config, l net.Listener) string {
+	if cfg.TLS != nil && cfg.TLS.Cert != "" {
+		return publicURL(cfg, l) // the certificate is for that name
+	}
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	at, ok := l.Addr().(*net.TCPAddr)
+	if ok && at.IP.IsUnspecified() {
+		return scheme + "://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port))
 	}
 	return scheme + "://" + l.Addr().String()
 }
@@ -529,7 +547,7 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 
 // introduce makes the first admin token, and leaves what the command line needs
 // to reach this broker where only its owner can read it.
-func introduce(ctx context.Context, cfg *config.Config, tables *state.State, public, trust string) error {
+func introduce(ctx context.Context, cfg *config.Config, tables *state.State, local, trust string) error {
 	file := filepath.Join(cfg.DataDir, "client.json")
 	var known struct {
 		URL   string `json:"url"`
@@ -549,7 +567,7 @@ func introduce(ctx context.Context, cfg *config.Config, tables *state.State, pub
 		}
 		known.Token = text
 	}
-	known.URL, known.CA = public, trust
+	known.URL, known.CA = local, trust
 	text, err := json.MarshalIndent(known, "", "  ")
 	if err != nil {
 		return err
