@@ -215,7 +215,7 @@ func (d *desk) busy() {
 					return err
 				}
 				i := d.machine(tx, o, j.Project, 2, s.needs.SlotKey())
-				if err := d.reserve(tx, i, i.Lease); err != nil {
+				if err := d.reserve(tx, i, i.Lease, nil); err != nil {
 					return err
 				}
 				for slot := range 1 + n/len(jobs)%2 {
@@ -281,7 +281,7 @@ func BenchmarkPass(b *testing.B) {
 	defer d.end()
 	d.busy()
 	var drawing, drawingCPU time.Duration
-	placed, waiting := 0, 0
+	placed, queued := 0, 0
 	start := cpu(b)
 	for b.Loop() {
 		now, used := time.Now(), cpu(b)
@@ -289,10 +289,10 @@ func BenchmarkPass(b *testing.B) {
 		drawing += time.Since(now)
 		drawingCPU += cpu(b) - used
 		r := scheduler.Plan(&p.Snapshot, &d.memo)
-		placed, waiting = 0, 0
+		placed, queued = 0, 0
 		for i := range r.Decisions {
 			placed += r.Decisions[i].Placed
-			waiting += r.Decisions[i].Waiting
+			queued += r.Decisions[i].Waiting
 		}
 	}
 	ms(b, drawing, "snapshot-ms/op")
@@ -300,7 +300,35 @@ func BenchmarkPass(b *testing.B) {
 	ms(b, b.Elapsed(), "ms/op")
 	ms(b, cpu(b)-start, "cpu-ms/op")
 	b.ReportMetric(float64(placed), "placed")
-	b.ReportMetric(float64(waiting+placed), "queued")
+	b.ReportMetric(float64(queued), "queued")
+}
+
+// BenchmarkLaunches commits the plan of that pass to a store: some 4,000 machines
+// are wished for and reserved, beside the 10,000 that live, and 8,000 tasks placed.
+func BenchmarkLaunches(b *testing.B) {
+	var used, pass time.Duration
+	launched := 0
+	for b.Loop() {
+		b.StopTimer()
+		d := newDesk(b, "sqlite")
+		d.busy()
+		p := d.snapshot(d.state.View(), d.now())
+		r := scheduler.Plan(&p.Snapshot, &d.memo)
+		b.StartTimer()
+		start, begun := cpu(b), time.Now()
+		d.do(func(tx *state.Tx) error { return d.commit(tx, p, &r) })
+		used += cpu(b) - start
+		pass += time.Since(begun)
+		b.StopTimer()
+		if launched = d.state.View().Instances.Len() - len(p.Machines); launched != len(r.Launches) {
+			b.Fatalf("%d of %d machines are wished for", launched, len(r.Launches))
+		}
+		d.end()
+		b.StartTimer()
+	}
+	ms(b, pass, "ms/op")
+	ms(b, used, "cpu-ms/op")
+	b.ReportMetric(float64(launched), "launches")
 }
 
 // BenchmarkPlan answers `gpubroker plan`, with full reasons, about one more job:
@@ -382,8 +410,7 @@ func BenchmarkPlacements(b *testing.B) {
 					d.check(err)
 					view := d.state.View()
 					if view.On.Len() != machines*slots || view.Instances.Len() != machines {
-						dd, _, _ := d.Decision(first.ID)
-						b.Fatalf("%d tasks run on %d machines: %+v", view.On.Len(), view.Instances.Len(), dd)
+						b.Fatalf("%d tasks run on %d machines", view.On.Len(), view.Instances.Len())
 					}
 					d.end()
 					b.StartTimer()

@@ -201,9 +201,9 @@ func (b *Broker) leaseOf(i *queue.Instance, until time.Time) budget.Lease {
 }
 
 // reserve raises a new machine's holds so that it may live until the given
-// moment.
-func (b *Broker) reserve(tx *state.Tx, i *queue.Instance, until time.Time) error {
-	budgets := b.closed(b.budgetsFor(tx, i), tx.Instances(), txBook{tx}, tx.Now)
+// moment. over are the machines that live beyond their leases.
+func (b *Broker) reserve(tx *state.Tx, i *queue.Instance, until time.Time, over []*queue.Instance) error {
+	budgets := b.closed(b.budgetsFor(tx, i), over, txBook{tx}, tx.Now)
 	c, err := budget.Extend(budgets, b.leaseOf(i, until), txBook{tx})
 	if err != nil {
 		return err
@@ -213,14 +213,22 @@ func (b *Broker) reserve(tx *state.Tx, i *queue.Instance, until time.Time) error
 	return nil
 }
 
+// overdue returns the machines that live beyond their leases.
+func overdue(machines iter.Seq[*queue.Instance]) []*queue.Instance {
+	var out []*queue.Instance
+	for i := range machines {
+		if !i.Overdue.IsZero() && lives(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // closed gives no new machine any room in budgets that pay for one which lives
 // beyond its lease: nobody knows what that will cost.
-func (b *Broker) closed(budgets []budget.Budget, machines iter.Seq[*queue.Instance], book budget.Book, now time.Time) []budget.Budget {
+func (b *Broker) closed(budgets []budget.Budget, over []*queue.Instance, book budget.Book, now time.Time) []budget.Budget {
 	out := budgets
-	for i := range machines {
-		if !lives(i) || i.Overdue.IsZero() {
-			continue
-		}
+	for _, i := range over {
 		for k := range out {
 			x := &out[k]
 			start, _, err := x.Period.At(now)

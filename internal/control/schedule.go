@@ -128,8 +128,9 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 			return err
 		}
 	}
+	over := overdue(tx.Instances()) // no launch makes another machine so
 	for i := range r.Launches {
-		if err := b.intend(tx, p, &r.Launches[i], taken); err != nil {
+		if err := b.intend(tx, p, &r.Launches[i], over, taken); err != nil {
 			return err
 		}
 	}
@@ -147,7 +148,7 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 
 // intend stores the wish for a machine, with its reservation, and puts its first
 // tasks on it.
-func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, taken map[string]int) error {
+func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, over []*queue.Instance, taken map[string]int) error {
 	j := tx.Job(p.jobs[l.Group])
 	account := b.accounts[l.Market.Provider]
 	if j == nil || account == nil || b.waiting(tx, p, l.Group, taken) == 0 {
@@ -167,7 +168,7 @@ func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, taken map
 		i.Payer = j.ID
 	}
 	tx.AddInstance(i)
-	if err := b.reserve(tx, i, l.Lease); err != nil {
+	if err := b.reserve(tx, i, l.Lease, over); err != nil {
 		if _, short := errors.AsType[*budget.RoomError](err); short {
 			tx.DropInstance(i.ID)
 			return nil // somebody was quicker: the next pass says so

@@ -22,6 +22,13 @@ type picture struct {
 	scheduler.Snapshot
 	members map[string][]queue.TaskID // by group: tasks with a row, lowest index first; nil for fresh ones
 	jobs    map[string]string         // group → job
+	shared  map[string]*shared        // by job; nil when its tasks cannot be drawn
+}
+
+// shared is what the running tasks of a job have in common.
+type shared struct {
+	group  scheduler.Group
+	stopAt time.Time
 }
 
 // snapshot draws what the scheduler may look at, from one view of the tables.
@@ -32,7 +39,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 			Book: viewBook{view}, Providers: map[string]scheduler.Provider{},
 			Cooldowns: map[string]scheduler.Cooldown{}, Spent: b.shares.draw(view, now), History: map[string]policy.History{},
 		},
-		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
+		members: map[string][]queue.TaskID{}, jobs: map[string]string{}, shared: map[string]*shared{},
 	}
 	if b.meta.Copied {
 		p.Frozen = reason.New("not_adopted")
@@ -71,7 +78,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 	for a := range view.Attempts.All() {
 		b.drawRunning(view, p, a)
 	}
-	p.Budgets = b.closed(p.Budgets, view.Instances.All(), p.Book, now)
+	p.Budgets = b.closed(p.Budgets, overdue(view.Instances.All()), p.Book, now)
 	return p
 }
 
@@ -245,24 +252,27 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 	if a.State == queue.AttemptEnded {
 		return
 	}
-	j := view.Job(a.Job)
 	t := view.Task(a.TaskID)
-	if j == nil || t == nil {
+	s, ok := p.shared[a.Job]
+	if !ok {
+		if j := view.Job(a.Job); j != nil {
+			if spec, err := b.specs.of(j); err == nil {
+				s = &shared{group: b.group(spec, j, p.Now)}
+				if spec.stopsAtDeadline {
+					s.stopAt = j.Deadline
+				}
+			}
+		}
+		p.shared[a.Job] = s
+	}
+	if t == nil || s == nil {
 		return
 	}
-	spec, err := b.specs.of(j)
-	if err != nil {
-		return
-	}
-	g := b.group(spec, j, p.Now)
-	g.ID, g.Waiting, g.Left = "running/"+a.ID, 1, 1-t.Progress
 	r := scheduler.Running{
-		Attempt: a.ID, Machine: a.Instance, Group: g, Since: a.Created,
-		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil,
+		Attempt: a.ID, Machine: a.Instance, Group: s.group, Since: a.Created,
+		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil, StopAt: s.stopAt,
 	}
-	if spec.stopsAtDeadline {
-		r.StopAt = j.Deadline
-	}
+	r.Group.ID, r.Group.Waiting, r.Group.Left = "running/"+a.ID, 1, 1-t.Progress
 	p.Running = append(p.Running, r)
 }
 

@@ -1,8 +1,8 @@
 package state
 
 import (
-	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/btree"
@@ -69,11 +69,25 @@ func (t *Tables) copy() *Tables {
 }
 
 // TaskKey is the key of a task's row.
-func TaskKey(id queue.TaskID) string { return fmt.Sprintf("%s/%08d", id.Job, id.Index) }
+func TaskKey(id queue.TaskID) string {
+	var room [64]byte
+	return string(appendNumber(append(room[:0], id.Job...), int64(id.Index)))
+}
 
 // CheckpointKey is the key of a checkpoint's row.
 func CheckpointKey(id queue.TaskID, number int64) string {
-	return fmt.Sprintf("%s/%08d", TaskKey(id), number)
+	var room [80]byte
+	return string(appendNumber(append(room[:0], TaskKey(id)...), number))
+}
+
+// appendNumber appends a slash and at least eight digits, so that keys sort as
+// their numbers do. A snapshot makes a key for every running task.
+func appendNumber(key []byte, n int64) []byte {
+	key = append(key, '/')
+	for least := int64(10_000_000); least > max(n, 1); least /= 10 {
+		key = append(key, '0')
+	}
+	return strconv.AppendInt(key, n, 10)
 }
 
 // HoldKey is the key of a hold's row.
