@@ -58,15 +58,20 @@ type Counterfactual struct {
 // Explain plans s and explains the decision on one group, from every offer. ok
 // is false when s has no such group. m may be nil.
 func Explain(s *Snapshot, m *Memo, group string) (e Explanation, ok bool) {
+	if m == nil {
+		m = &Memo{}
+	}
+	r := Plan(s, m)
+	return ExplainResult(s, m, &r, group)
+}
+
+// ExplainResult is [Explain] for who has planned s with m already.
+func ExplainResult(s *Snapshot, m *Memo, r *Result, group string) (e Explanation, ok bool) {
 	at := slices.IndexFunc(s.Groups, func(g Group) bool { return g.ID == group })
 	if at < 0 {
 		return Explanation{}, false
 	}
-	if m == nil {
-		m = &Memo{}
-	}
 	g := &s.Groups[at]
-	r := Plan(s, m)
 	e = Explanation{Now: s.Now, Group: g.ID, Job: g.Job}
 	if i := slices.IndexFunc(r.Decisions, func(d Decision) bool { return d.Group == group }); i >= 0 {
 		e.Decision = r.Decisions[i]

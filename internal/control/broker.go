@@ -140,6 +140,7 @@ type Broker struct {
 	pressed     map[string]time.Time // when a provider was last asked for the end of a machine
 	acts        sync.WaitGroup
 	retrying    sync.Mutex
+	planning    sync.Mutex
 }
 
 // Targets opens the store that a job's outputs go to, by URL.
@@ -220,7 +221,9 @@ func (b *Broker) Run(ctx context.Context) error {
 	return err
 }
 
-// settleTime batches changes that come together: a pass sees them all.
+// settleTime batches changes that come together: a pass sees them all. A loop
+// whose step takes longer rests as long as that, a second at most: changes that
+// never end do not keep it busy for ever.
 const settleTime = 20 * time.Millisecond
 
 // loop runs step now, then whenever its time comes or, with wake, something
@@ -229,6 +232,7 @@ func (b *Broker) loop(ctx context.Context, name string, period time.Duration, wa
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	changed := make(<-chan struct{})
+	var took time.Duration
 	for {
 		select {
 		case <-ctx.Done():
@@ -238,13 +242,15 @@ func (b *Broker) loop(ctx context.Context, name string, period time.Duration, wa
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(settleTime):
+			case <-time.After(min(max(settleTime, took), time.Second)):
 			}
 		}
 		if wake {
 			changed = b.state.Watch("")
 		}
+		begun := time.Now()
 		again, err := step(ctx)
+		took = time.Since(begun)
 		if err != nil && ctx.Err() == nil {
 			b.complain(name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -38,22 +39,23 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 	return &p.Snapshot, nil
 }
 
-// ExplainPlan is [Broker.Plan] with everything that people ask about the decision.
+// ExplainPlan decides about a job as if it had just been accepted, and commits
+// nothing: the decision with everything that people ask about it, and the machines
+// that would be launched.
 func (b *Broker) ExplainPlan(ctx context.Context, s Submission, source spec.Source) (scheduler.Explanation, []scheduler.Launch, error) {
 	p, j, err := b.with(ctx, s, source)
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
-	var memo scheduler.Memo // both plan the same
-	d, launches, err := decide(p, j, &memo)
-	if err != nil {
-		return scheduler.Explanation{}, nil, err
+	var memo scheduler.Memo
+	r := scheduler.Plan(&p.Snapshot, &memo)
+	at := slices.IndexFunc(r.Decisions, func(d scheduler.Decision) bool { return d.Job == j.ID })
+	if at < 0 {
+		return scheduler.Explanation{}, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
 	}
-	e, ok := scheduler.Explain(&p.Snapshot, &memo, d.Group)
-	if !ok {
-		return e, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
-	}
-	return e, launches, nil
+	group := r.Decisions[at].Group
+	e, _ := scheduler.ExplainResult(&p.Snapshot, &memo, &r, group) // what was decided on is there
+	return e, slices.DeleteFunc(r.Launches, func(l scheduler.Launch) bool { return l.Group != group }), nil
 }
 
 // Explain explains, as of now, the decision on those of a job's waiting tasks that

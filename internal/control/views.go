@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -86,15 +85,6 @@ func (b *Broker) Decision(job string) (scheduler.Decision, time.Time, bool) {
 	return d, b.passed, ok
 }
 
-// Plan decides about a job as if it had just been accepted, and commits nothing.
-func (b *Broker) Plan(ctx context.Context, s Submission, source spec.Source) (scheduler.Decision, []scheduler.Launch, error) {
-	p, j, err := b.with(ctx, s, source)
-	if err != nil {
-		return scheduler.Decision{}, nil, err
-	}
-	return decide(p, j, nil)
-}
-
 // with draws a snapshot as if a job had just been accepted.
 func (b *Broker) with(ctx context.Context, s Submission, source spec.Source) (*picture, *queue.Job, error) {
 	if err := b.checkSpec(&s); err != nil {
@@ -107,20 +97,11 @@ func (b *Broker) with(ctx context.Context, s Submission, source spec.Source) (*p
 	}
 	view := b.state.View()
 	p := b.snapshot(view, now)
+	b.planning.Lock() // all such jobs have one name
+	defer b.planning.Unlock()
+	b.specs.drop(j.ID)
 	b.drawJob(view, p, j, nil)
 	return p, j, nil
-}
-
-// decide plans, and returns what becomes of one job.
-func decide(p *picture, j *queue.Job, memo *scheduler.Memo) (scheduler.Decision, []scheduler.Launch, error) {
-	r := scheduler.Plan(&p.Snapshot, memo)
-	for _, d := range r.Decisions {
-		if d.Job == j.ID {
-			launches := slices.DeleteFunc(r.Launches, func(l scheduler.Launch) bool { return l.Group != d.Group })
-			return d, launches, nil
-		}
-	}
-	return scheduler.Decision{}, nil, fmt.Errorf("%w: the job has no tasks", ErrInvalid)
 }
 
 // pretend makes the row that a submission would.
