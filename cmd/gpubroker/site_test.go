@@ -93,6 +93,9 @@ func newSite(t testing.TB, limit time.Duration) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			s.tellMachines()
+		}
 		cancel()
 		s.Close()
 		s.nothingLeft(s.Dir)
@@ -105,6 +108,30 @@ func newSite(t testing.TB, limit time.Duration) *site {
 		}
 	})
 	return s
+}
+
+// tellMachines shows what agents remember and what machines that live have
+// written, for whoever looks for the cause of a failure.
+func (s *site) tellMachines() {
+	records, _ := filepath.Glob(s.Path("machines", "*", "gpubroker", "attempts", "*", "*.json"))
+	for _, r := range records {
+		text, _ := os.ReadFile(r)
+		s.t.Logf("%s:\n%s", r, text[:min(len(text), 3000)])
+	}
+	if s.Cloud == nil {
+		return
+	}
+	list, err := s.Cloud.Machines(context.Background())
+	if err != nil {
+		s.t.Logf("the cloud's machines: %v", err)
+		return
+	}
+	for _, m := range list {
+		if m.Ended.IsZero() {
+			console, err := s.Cloud.Console(context.Background(), m.ID)
+			s.t.Logf("console of %s: %v\n%s", m.ID, err, console[max(0, len(console)-6000):])
+		}
+	}
 }
 
 // nothingLeft fails when a process that bears the folder still runs.

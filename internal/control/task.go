@@ -33,6 +33,13 @@ const stopGrace = 60 * time.Second
 // signedFor is how long signed URLs are good for beyond the lease's end.
 const signedFor = time.Hour
 
+// validFor is how long URLs are good for that are signed now: whole hours, so that
+// one which is asked for anew ends at another moment, and so is another one. An
+// agent would take the same for the one that was refused.
+func validFor(lease, now time.Time) time.Duration {
+	return (max(lease.Sub(now), 0) + signedFor).Truncate(time.Hour) + time.Hour
+}
+
 // desiredAttempt draws what an agent needs to run an attempt, signed URLs left
 // out.
 func (b *Broker) desiredAttempt(ctx context.Context, view *state.Tables, i *queue.Instance, a *queue.Attempt) (agentapi.DesiredAttempt, error) {
@@ -182,7 +189,7 @@ func (b *Broker) sign(ctx context.Context, view *state.Tables, d *agentapi.Desir
 		return nil
 	}
 	i := view.Instance(a.Instance)
-	valid := max(i.Lease.Sub(b.now()), 0) + signedFor
+	valid := validFor(i.Lease, b.now())
 	scope := checkpoint.Scope{Task: a.TaskID, Attempt: a.ID, Next: d.Next, Checkpoints: map[int64]string{}}
 	digests := map[int64]string{}
 	for c := range view.Checkpoints.Prefix(state.TaskKey(a.TaskID) + "/") {

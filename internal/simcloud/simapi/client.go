@@ -2,6 +2,7 @@ package simapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,6 +57,21 @@ func (c *Client) About(ctx context.Context) (About, error) {
 	var a About
 	err := c.call(ctx, http.MethodGet, "/v1/about", nil, &a)
 	return a, err
+}
+
+// Console returns the last bytes that a machine wrote.
+func (c *Client) Console(ctx context.Context, machine string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/v1/machines/"+machine+"/console", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	res, err := cmp.Or(c.HTTP, http.DefaultClient).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return io.ReadAll(io.LimitReader(res.Body, 1<<20))
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
