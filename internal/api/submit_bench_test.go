@@ -93,7 +93,7 @@ func BenchmarkSubmit(b *testing.B) {
 			tasksIn := float64(jobs) * n
 			b.ReportMetric(b.Elapsed().Seconds()/float64(jobs), "s/million")
 			b.ReportMetric(float64(size(b, path)-kept)/tasksIn, "disk-B/task")
-			b.ReportMetric(float64(memory()-held)/tasksIn, "mem-B/task")
+			b.ReportMetric(float64(max(0, memory()-held))/tasksIn, "mem-B/task")
 			cancel()
 			check(srv.Close())
 			<-stopped
