@@ -106,7 +106,7 @@ $(CROSS_BOTH:%=cross/%) $(CROSS_BROKER:%=cross/%): cross/%:
 
 .PHONY: bench
 bench: ## Run the benchmarks: PKG=./scheduler/... BENCH=Plan COUNT=5
-	@.ci/testenv go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | .ci/benchtable
+	@set -o pipefail; .ci/testenv go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | .ci/benchtable
 
 .PHONY: lint
 lint: $(LINTER) ## Run the linters
