@@ -137,7 +137,7 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 		t.StopSignal = c.StopSignal
 		t.Checkpoint = &agentapi.CheckpointSpec{
 			Append: c.Append,
-			Dir:    c.Dir, Interval: agentapi.Of(c.Interval.Std()), Quiesce: agentapi.Of(c.Quiesce.Std()),
+			Dir:    fill(c.Dir), Interval: agentapi.Of(c.Interval.Std()), Quiesce: agentapi.Of(c.Quiesce.Std()),
 		}
 		if t.Checkpoint.Dir == "" {
 			t.Checkpoint.Dir = checkpointDir
