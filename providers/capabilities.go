@@ -42,6 +42,18 @@ const (
 	NoticeEvents   NoticeSource = "events"   // a stream at the provider
 )
 
+// Metadata is the kind of metadata service that a cloud's machines have.
+type Metadata string
+
+// The metadata services that the agent speaks.
+const (
+	MetadataNone     Metadata = ""
+	MetadataSimcloud Metadata = "simcloud"
+	MetadataEC2      Metadata = "ec2" // IMDSv2
+	MetadataGCE      Metadata = "gce"
+	MetadataAzure    Metadata = "azure" // with Scheduled Events
+)
+
 // Capabilities are the static facts of a provider. No call is made for them.
 type Capabilities struct {
 	Kinds         []Kind        `json:"kinds"`
@@ -55,8 +67,10 @@ type Capabilities struct {
 	ListLag       time.Duration `json:"list_lag"`       // a new machine may be missing from List for this long
 	SelfEnd       SelfEnd       `json:"self_end"`
 	EndAction     EndAction     `json:"end_action"`
-	StopTime      time.Duration `json:"stop_time"` // from terminate to the end of billing, at most
-	BootTime      time.Duration `json:"boot_time"` // typical, until the agent calls in
+	EndScript     string        `json:"end_script,omitzero"` // EndAPI: shell text with which a machine deletes itself; it runs as root and may run again
+	Metadata      Metadata      `json:"metadata,omitzero"`   // the service that tells a machine of its notices
+	StopTime      time.Duration `json:"stop_time"`           // from terminate to the end of billing, at most
+	BootTime      time.Duration `json:"boot_time"`           // typical, until the agent calls in
 	LongestLife   time.Duration `json:"longest_life,omitzero"`
 	UserDataLimit int           `json:"user_data_limit,omitzero"` // bytes
 	Shared        bool          `json:"shared,omitzero"`          // machines that are not ours to end: never powered off, never deleted
@@ -86,6 +100,15 @@ type (
 	// Preflight checks credentials and permissions without renting anything.
 	Preflight interface {
 		Preflight(ctx context.Context) error
+	}
+	// Balance reports what is left of a prepaid account.
+	Balance interface {
+		Balance(ctx context.Context) (Funds, error)
+	}
+	// Scores reports how likely it is that so many machines of a type can be had,
+	// where the provider says so.
+	Scores interface {
+		Scores(ctx context.Context, instanceType string, regions []string, machines int) ([]Score, error)
 	}
 	// Console returns the last bytes of a machine's console.
 	Console interface {
@@ -132,4 +155,18 @@ type Quota struct {
 	Unit   string   `json:"unit"`           // vcpu, gpu, machine
 	Limit  float64  `json:"limit"`
 	Used   float64  `json:"used"`
+}
+
+// Funds is what is left of a prepaid account.
+type Funds struct {
+	Left     money.Amount   `json:"left"`
+	Currency money.Currency `json:"currency"`
+	At       time.Time      `json:"at"`
+}
+
+// Score is a provider's word on how likely capacity is.
+type Score struct {
+	Region string `json:"region"`
+	Zone   string `json:"zone,omitzero"`
+	Of10   int    `json:"of_10"` // 1 to 10, 10 the likeliest
 }

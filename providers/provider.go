@@ -73,6 +73,7 @@ type LaunchRequest struct {
 	End      time.Time     // when the provider shall end it (SelfEnd rolling and fixed)
 	Life     time.Duration // the longest life that may be asked for (SelfEnd fixed)
 	Disk     int64         // bytes of disk wanted; 0 means the type's own
+	Group    string        // machines of one group stand close together, on the fast network where the type has one; "" means anywhere
 	Tags     Tags
 }
 

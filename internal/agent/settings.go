@@ -46,7 +46,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		End:         getenv("GPUBROKER_END"),
 		Rearm:       getenv("GPUBROKER_REARM"),
 	}
-	if sim := getenv("SIMCLOUD_METADATA"); sim != "" && s.Metadata == "" {
+	if sim := getenv("SIMCLOUD_METADATA"); sim != "" && (s.Metadata == "" || s.Metadata == "simcloud") {
 		s.Metadata, s.MetadataURL = "simcloud", sim
 	}
 	var errs []error

@@ -17,9 +17,12 @@ func (b *Broker) userData(i *queue.Instance, caps providers.Capabilities, token 
 	line := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
 	line("#!/bin/sh")
 	line(`D="${HOME:-/root}/gpubroker"; mkdir -p "$D"; chmod 700 "$D"`)
-	if caps.EndAction == providers.EndPoweroff || caps.EndAction == providers.EndAPI {
+	if end := endScript(caps); end != "" {
+		line(`cat >"$D/end" <<'END'`)
+		line("%s", end)
+		line("END")
 		line(`read u _ </proc/uptime; s=${u%%.*}`)
-		line(`(e=$((s+%d)); while sleep 2; do read u _ </proc/uptime; read d <"$D/deadline" && e=$d; [ "${u%%.*}" -ge "$e" ] && poweroff -f; done) >/dev/null 2>&1 &`, seconds)
+		line(`(e=$((s+%d)); while sleep 2; do read u _ </proc/uptime; read d <"$D/deadline" && e=$d; [ "${u%%.*}" -ge "$e" ] && sh "$D/end"; done) >/dev/null 2>&1 &`, seconds)
 	}
 	line(`umask 077`)
 	line(`cat >"$D/settings" <<'SETTINGS'`)
@@ -27,8 +30,15 @@ func (b *Broker) userData(i *queue.Instance, caps providers.Capabilities, token 
 	line("GPUBROKER_INSTANCE=%s", i.ID)
 	line("GPUBROKER_TOKEN=%s", token)
 	line("GPUBROKER_LEASE=%ds", seconds)
+	if caps.Metadata != providers.MetadataNone {
+		line("GPUBROKER_METADATA=%s", caps.Metadata)
+	}
 	line("SETTINGS")
 	line(`echo "GPUBROKER_DIR=$D" >>"$D/settings"`)
+	line(`[ -z "$GPUBROKER_METADATA_URL" ] || echo "GPUBROKER_METADATA_URL=$GPUBROKER_METADATA_URL" >>"$D/settings"`)
+	if caps.EndAction == providers.EndAPI {
+		line(`echo "GPUBROKER_END=sh $D/end" >>"$D/settings"`)
+	}
 	if b.set.CA != "" {
 		line(`cat >"$D/ca.pem" <<'CA'`)
 		line("%s", strings.TrimSpace(b.set.CA))
@@ -38,6 +48,18 @@ func (b *Broker) userData(i *queue.Instance, caps providers.Capabilities, token 
 	s.WriteString(b.fetchAgent())
 	line(`exec "$A" run --settings "$D/settings"`)
 	return s.String()
+}
+
+// endScript is what a machine does to end itself, "" where it must not.
+func endScript(caps providers.Capabilities) string {
+	switch caps.EndAction {
+	case providers.EndPoweroff:
+		return "poweroff -f"
+	case providers.EndAPI:
+		return strings.TrimSpace(caps.EndScript)
+	case providers.EndStopTasks:
+	}
+	return ""
 }
 
 // fetchAgent is the part that gets the agent's program: from the image where it

@@ -42,6 +42,7 @@ type Config struct {
 
 	Machines MachineConfig `json:"machines,omitzero"`
 	Tokens   Tokens        `json:"-"` // never in the file
+	Dialect  *Dialect      `json:"-"` // nil is simcloud's own
 }
 
 // Billing is the billing rule, as [money.Billing] states it.
@@ -235,6 +236,7 @@ func (c Config) Capabilities() providers.Capabilities {
 		// User data is kept in memory; the limit is EC2's, so that scripts that
 		// work here fit there (16 KiB: EC2 user guide, "User data").
 		UserDataLimit: UserDataLimit,
+		Metadata:      providers.MetadataSimcloud,
 	}
 }
 

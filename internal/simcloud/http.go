@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -44,15 +43,33 @@ func Handler(w *World) http.Handler {
 	api("GET /v1/machines/{id}/console", h.console)
 	api("GET /v1/events", h.notices)
 	api("GET /v1/invoice", h.invoice)
+	h.admin(mux)
+	return mux
+}
+
+// Dialected is the HTTP API of a world in its dialect, with simcloud's own
+// /admin/… beside it.
+func Dialected(w *World) http.Handler {
+	if w.cfg.Dialect == nil || w.cfg.Dialect.API == nil {
+		return Handler(w)
+	}
+	mux := http.NewServeMux()
+	(&handler{w}).admin(mux)
+	mux.Handle("/", w.cfg.Dialect.API(w))
+	return mux
+}
+
+func (h *handler) admin(mux *http.ServeMux) {
+	w := h.w
 	admin := func(pattern string, f http.HandlerFunc) {
 		mux.Handle(pattern, guard(cmp.Or(w.cfg.Tokens.Admin, w.cfg.Tokens.API), f))
 	}
 	admin("GET /admin/events", h.events)
+	admin("GET /admin/invoice", h.invoice)
 	admin("GET /admin/machines", h.truth)
 	admin("POST /admin/actions", h.action)
 	admin("GET /admin/faults", h.faults)
 	admin("DELETE /admin/faults", h.clearFaults)
-	return mux
 }
 
 type handler struct{ w *World }
@@ -69,56 +86,19 @@ func guard(token string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// serve makes a call, with the fault that hits it. effect is given how old the
-// answer shall be and whether a launched machine shall be a dud.
-func (h *handler) serve(rw http.ResponseWriter, r *http.Request, c call, effect func(age time.Duration, dud bool) (any, error)) {
-	h.w.enter()
-	f := h.w.nextFault(c)
-	h.w.mu.Unlock()
-	if f == nil {
-		v, err := effect(0, false)
-		reply(rw, v, err)
-		return
-	}
-	if e := instead(f); e != nil {
-		fail(rw, e)
-		return
-	}
-	var age time.Duration
-	switch f.Effect {
-	case simapi.Drop:
-		panic(http.ErrAbortHandler)
-	case simapi.Hang:
-		select {
-		case <-r.Context().Done():
-		case <-h.w.done:
+// serve makes a call in simcloud's own words.
+func (h *handler) serve(rw http.ResponseWriter, r *http.Request, c Call, effect func(age time.Duration, dud bool) (any, error)) {
+	h.w.Answer(rw, r, c, fail, func(age time.Duration, dud bool) (Reply, error) {
+		v, err := effect(age, dud)
+		if err != nil {
+			return Reply{}, err
 		}
-		panic(http.ErrAbortHandler)
-	case simapi.Proxy:
-		rw.Header().Set("Content-Type", "text/html")
-		rw.WriteHeader(http.StatusBadGateway)
-		_, _ = io.WriteString(rw, "<html><h1>502 Bad Gateway</h1></html>")
-		return
-	case simapi.Late:
-		h.w.sleep(context.Background(), f.Delay.D())
-	case simapi.Stale:
-		age = f.Delay.D()
-	}
-	v, err := effect(age, f.Effect == simapi.Dud)
-	if e := afterwards(f); e != nil && err == nil {
-		err = e
-	}
-	switch f.Effect {
-	case simapi.DropAfter:
-		panic(http.ErrAbortHandler)
-	case simapi.Slow:
-		h.w.sleep(r.Context(), f.Delay.D())
-	case simapi.Truncate:
-		if err == nil {
-			truncate(rw, v)
+		if v == nil {
+			return Reply{Status: http.StatusNoContent}, nil
 		}
-	}
-	reply(rw, v, err)
+		data, err := json.Marshal(v)
+		return Reply{Type: "application/json", Body: data}, err
+	})
 }
 
 // sleep waits, or until ctx or the world ends.
@@ -130,17 +110,6 @@ func (w *World) sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-w.done:
 	}
-}
-
-// about the machine that a call names, for faults.
-func (h *handler) call(op, id string) call {
-	h.w.enter()
-	defer h.w.mu.Unlock()
-	c := call{op: op}
-	if m, err := h.w.find(id); err == nil {
-		c.place, c.machine, c.age = m.offer.Place, m.id, h.w.now.Sub(m.launched)
-	}
-	return c
 }
 
 func reply(rw http.ResponseWriter, v any, err error) {
@@ -168,14 +137,11 @@ func fail(rw http.ResponseWriter, err error) {
 }
 
 // truncate writes half of an answer and ends the connection.
-func truncate(rw http.ResponseWriter, v any) {
-	data, err := json.Marshal(v)
-	if err == nil {
-		rw.Header().Set("Content-Length", strconv.Itoa(len(data)))
-		_, _ = rw.Write(data[:len(data)/2])
-		if f, ok := rw.(http.Flusher); ok {
-			f.Flush()
-		}
+func truncate(rw http.ResponseWriter, data []byte) {
+	rw.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = rw.Write(data[:len(data)/2])
+	if f, ok := rw.(http.Flusher); ok {
+		f.Flush()
 	}
 	panic(http.ErrAbortHandler)
 }
@@ -190,23 +156,23 @@ func decode(r *http.Request, v any) error {
 }
 
 func (h *handler) about(rw http.ResponseWriter, r *http.Request) {
-	h.serve(rw, r, call{op: "about"}, func(time.Duration, bool) (any, error) { return h.w.About(), nil })
+	h.serve(rw, r, Call{Op: "about"}, func(time.Duration, bool) (any, error) { return h.w.About(), nil })
 }
 
 func (h *handler) offers(rw http.ResponseWriter, r *http.Request) {
-	h.serve(rw, r, call{op: "offers"}, func(age time.Duration, _ bool) (any, error) {
+	h.serve(rw, r, Call{Op: "offers"}, func(age time.Duration, _ bool) (any, error) {
 		return simapi.Offers{Offers: h.w.Offers(r.URL.Query().Get("region"), age)}, nil
 	})
 }
 
 func (h *handler) quotas(rw http.ResponseWriter, r *http.Request) {
-	h.serve(rw, r, call{op: "quotas"}, func(time.Duration, bool) (any, error) { return simapi.Quotas{Quotas: h.w.Quotas()}, nil })
+	h.serve(rw, r, Call{Op: "quotas"}, func(time.Duration, bool) (any, error) { return simapi.Quotas{Quotas: h.w.Quotas()}, nil })
 }
 
 // list answers one page. Parameters: after, an id; tag, "key" or "key=value",
 // which may be repeated.
 func (h *handler) list(rw http.ResponseWriter, r *http.Request) {
-	h.serve(rw, r, call{op: "list"}, func(age time.Duration, _ bool) (any, error) {
+	h.serve(rw, r, Call{Op: "list"}, func(age time.Duration, _ bool) (any, error) {
 		q := r.URL.Query()
 		after := q.Get("after")
 		page := simapi.Machines{Machines: []simapi.Machine{}}
@@ -240,7 +206,7 @@ func (h *handler) launch(rw http.ResponseWriter, r *http.Request) {
 		fail(rw, err)
 		return
 	}
-	h.serve(rw, r, call{op: "launch", place: req.Place}, func(_ time.Duration, dud bool) (any, error) {
+	h.serve(rw, r, Call{Op: "launch", Place: req.Place}, func(_ time.Duration, dud bool) (any, error) {
 		return some(h.w.launch(req, dud))
 	})
 }
@@ -255,12 +221,12 @@ func some[T any](v T, err error) (any, error) {
 
 func (h *handler) describe(rw http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	h.serve(rw, r, h.call("describe", id), func(time.Duration, bool) (any, error) { return some(h.w.Machine(id)) })
+	h.serve(rw, r, Call{Op: "describe", Machine: id}, func(time.Duration, bool) (any, error) { return some(h.w.Machine(id)) })
 }
 
 func (h *handler) terminate(rw http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	h.serve(rw, r, h.call("terminate", id), func(time.Duration, bool) (any, error) { return nil, h.w.Terminate(id) })
+	h.serve(rw, r, Call{Op: "terminate", Machine: id}, func(time.Duration, bool) (any, error) { return nil, h.w.Terminate(id) })
 }
 
 func (h *handler) moveEnd(rw http.ResponseWriter, r *http.Request) {
@@ -270,17 +236,17 @@ func (h *handler) moveEnd(rw http.ResponseWriter, r *http.Request) {
 		fail(rw, err)
 		return
 	}
-	h.serve(rw, r, h.call("move_end", id), func(time.Duration, bool) (any, error) { return some(h.w.MoveEnd(id, req.EndAt)) })
+	h.serve(rw, r, Call{Op: "move_end", Machine: id}, func(time.Duration, bool) (any, error) { return some(h.w.MoveEnd(id, req.EndAt)) })
 }
 
 func (h *handler) bill(rw http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	h.serve(rw, r, h.call("bill", id), func(time.Duration, bool) (any, error) { return some(h.w.Bill(id)) })
+	h.serve(rw, r, Call{Op: "bill", Machine: id}, func(time.Duration, bool) (any, error) { return some(h.w.Bill(id)) })
 }
 
 func (h *handler) console(rw http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	h.serve(rw, r, h.call("console", id), func(time.Duration, bool) (any, error) {
+	h.serve(rw, r, Call{Op: "console", Machine: id}, func(time.Duration, bool) (any, error) {
 		text, err := h.w.Console(id)
 		if err != nil {
 			return nil, err
@@ -297,7 +263,7 @@ func (h *handler) notices(rw http.ResponseWriter, r *http.Request) {
 		fail(rw, err)
 		return
 	}
-	h.serve(rw, r, call{op: "events"}, func(time.Duration, bool) (any, error) {
+	h.serve(rw, r, Call{Op: "events"}, func(time.Duration, bool) (any, error) {
 		return some(h.w.Notices(r.Context(), after, wait))
 	})
 }
@@ -319,7 +285,7 @@ func window(r *http.Request) (after int64, wait time.Duration, err error) {
 }
 
 func (h *handler) invoice(rw http.ResponseWriter, r *http.Request) {
-	h.serve(rw, r, call{op: "invoice"}, func(time.Duration, bool) (any, error) { return h.w.Invoice(), nil })
+	h.serve(rw, r, Call{Op: "invoice"}, func(time.Duration, bool) (any, error) { return h.w.Invoice(), nil })
 }
 
 func (h *handler) events(rw http.ResponseWriter, r *http.Request) {

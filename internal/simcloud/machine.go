@@ -175,7 +175,7 @@ func (w *World) run(m *machine) {
 		proc, err := w.runner.Start(Guest{
 			ID: m.id, Number: m.number, UserData: m.req.UserData,
 			Metadata: w.metadata(m), MetadataURL: "http://" + m.id + metadataSuffix, Client: InProcess(w),
-			PowerOff: func() { w.powerOff(m) },
+			PowerOff: func() { w.powerOff(m) }, Env: w.guestEnv(m),
 		})
 		if err != nil {
 			w.note("error", m, "", "%v", err)

@@ -85,7 +85,16 @@ func (w *World) Notices(ctx context.Context, after int64, wait time.Duration) (s
 	}
 }
 
-// metadata is the address that only the machine itself can reach:
+// metadata is the address that only the machine itself can reach, in the words
+// of the world's dialect.
+func (w *World) metadata(m *machine) http.Handler {
+	if d := w.cfg.Dialect; d != nil && d.Metadata != nil {
+		return d.Metadata(w, m.id)
+	}
+	return w.ownMetadata(m)
+}
+
+// ownMetadata is simcloud's own:
 //
 //	GET    /v1/instance-id
 //	GET    /v1/user-data
@@ -93,7 +102,7 @@ func (w *World) Notices(ctx context.Context, after int64, wait time.Duration) (s
 //	GET    /v1/rebalance    404 until there is one, then {"time":…}
 //	POST   /v1/poweroff     shuts the machine down from within
 //	DELETE /v1/instance     deletes the machine with its own right
-func (w *World) metadata(m *machine) http.Handler {
+func (w *World) ownMetadata(m *machine) http.Handler {
 	mux := http.NewServeMux()
 	text := func(s string) http.HandlerFunc {
 		return func(rw http.ResponseWriter, _ *http.Request) {

@@ -37,7 +37,9 @@ var powerNames = []string{"poweroff", "halt", "reboot", "shutdown", "systemctl"}
 //
 //	PATH                   the machine's own poweroff first, then the host's programs
 //	HOME, TMPDIR, LANG
-//	SIMCLOUD_METADATA      http://127.0.0.1:port of the machine's metadata
+//	SIMCLOUD_METADATA      http://127.0.0.1:port of the machine's metadata, where
+//	                       the world speaks no other cloud's words
+//	GPUBROKER_METADATA_URL the same, where it does
 //	SIMCLOUD_INSTANCE_ID
 //	GPUBROKER_AGENT_IMAGE  path of the agent that the image holds, when there is one
 //
@@ -164,9 +166,9 @@ func (m *realMachine) start(g Guest) error {
 	env := []string{
 		"PATH=" + bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + m.dir, "TMPDIR=" + filepath.Join(m.dir, "tmp"), "LANG=C.UTF-8",
-		"SIMCLOUD_METADATA=http://" + l.Addr().String(),
 		"SIMCLOUD_INSTANCE_ID=" + m.id,
 	}
+	env = append(env, g.Env("http://"+l.Addr().String())...)
 	if m.p.cfg.AgentImage != "" {
 		env = append(env, "GPUBROKER_AGENT_IMAGE="+m.p.cfg.AgentImage)
 	}

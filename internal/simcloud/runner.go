@@ -24,6 +24,9 @@ type Guest struct {
 	MetadataURL string       // where Client reaches it
 	Client      *http.Client // as of InProcess
 	PowerOff    func()       // to be called, unlocked, when the guest shuts down
+	// Env are further variables of the machine's programs, given the URL under
+	// which they reach Metadata.
+	Env func(metadataURL string) []string
 }
 
 // Process is the inside of one machine.

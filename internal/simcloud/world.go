@@ -90,7 +90,7 @@ func New(cfg Config, runner Runner, log *slog.Logger) (*World, error) {
 		}
 		w.at(w.start.Add(a.At.D()), func() { w.runAction(a, nil) })
 	}
-	w.handler = Handler(w)
+	w.handler = Dialected(w)
 	w.mu.Lock()
 	w.advance(now)
 	w.mu.Unlock()

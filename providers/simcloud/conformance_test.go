@@ -1,12 +1,12 @@
 package simcloud_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	cloud "gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/simapi"
+	"gpubroker/internal/simcloud/simtest"
 	"gpubroker/providers"
 	"gpubroker/providers/providertest"
 	"gpubroker/providers/simcloud"
@@ -47,41 +47,13 @@ func account(t testing.TB, cfg cloud.Config) providertest.Account {
 	}
 	return providertest.Account{
 		Provider: open(), Owner: "broker", Secrets: []string{token}, Reopen: open,
-		Inject: func(f providertest.Fault) error {
-			effect, ok := effectOf(f)
-			if !ok {
-				return errors.ErrUnsupported
-			}
-			return w.AddFault(simapi.Fault{Op: f.Op, Effect: effect, Delay: simapi.Duration(24 * time.Hour), RetryAfter: simapi.Duration(7 * time.Second)})
-		},
+		Inject: simtest.Inject(w),
 		Outsider: func() error {
 			_, err := w.Launch(simapi.Launch{
 				Place: w.Offers("", 0)[0].Place, Request: "outsider", Tags: map[string]string{"gpubroker-owner": "somebody-else"},
 			})
 			return err
 		},
-		Preempt: func(ref providers.Ref) error {
-			_, err := w.Do(simapi.Action{Preempt: &simapi.Preempt{Pick: simapi.Pick{Machine: ref.ID}}})
-			return err
-		},
+		Preempt: simtest.Preempt(w, nil),
 	}
-}
-
-func effectOf(f providertest.Fault) (string, bool) {
-	switch {
-	case f.Hang && f.After:
-		return simapi.Slow, true
-	case f.Hang:
-		return simapi.Hang, true
-	case f.After && f.Code == providers.Unavailable:
-		return simapi.UnavailableAfter, true
-	case f.After:
-		return "", false
-	}
-	effect, ok := map[providers.Code]string{
-		providers.NoCapacity: simapi.NoCapacity, providers.QuotaExceeded: simapi.Quota, providers.PriceTooLow: simapi.PriceTooLow,
-		providers.RateLimited: simapi.Throttle, providers.Unauthorized: simapi.Denied, providers.NoFunds: simapi.NoFunds,
-		providers.InvalidRequest: simapi.Invalid, providers.Unavailable: simapi.Unavailable, providers.NotFound: simapi.NotFound,
-	}[f.Code]
-	return effect, ok
 }

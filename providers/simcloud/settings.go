@@ -6,16 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"gpubroker/internal/money"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/providers"
+	"gpubroker/providers/rest"
 )
 
 // Settings are an account's part of the configuration. What the rules of the
@@ -85,35 +83,23 @@ func New(name string, s Settings, access Access) (*Adapter, error) {
 	if name == "" {
 		return nil, errors.New("provider: the name is missing")
 	}
-	u, err := url.Parse(s.Endpoint)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("provider %s: endpoint: %w", name, err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("provider %s: endpoint %q: want a URL such as http://127.0.0.1:8700", name, u.Redacted())
-	case u.User != nil || u.RawQuery != "":
-		return nil, fmt.Errorf("provider %s: endpoint %q: no user and no query; the token has a key of its own", name, u.Redacted())
-	}
 	caps, err := s.capabilities()
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
-	client := access.Client
-	if client == nil {
-		client = &http.Client{Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-			TLSHandshakeTimeout: 5 * time.Second,
-			MaxIdleConnsPerHost: 8,
-			IdleConnTimeout:     time.Minute,
-		}}
+	api, err := rest.New(rest.Options{
+		Provider: name, Base: s.Endpoint, Client: access.Client, Judge: judge, Secrets: []string{access.Token},
+		Authorize: func(_ context.Context, r *http.Request) error {
+			if access.Token != "" {
+				r.Header.Set("Authorization", "Bearer "+access.Token)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
 	}
-	// A redirect would turn a launch into a GET; it is an answer like any other.
-	own := *client
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Adapter{
-		name: name, owner: access.Owner, caps: caps,
-		client: &own, base: strings.TrimRight(s.Endpoint, "/"), token: access.Token,
-	}, nil
+	return &Adapter{name: name, owner: access.Owner, caps: caps, api: api}, nil
 }
 
 // SettingsFor returns settings that state the given rules.
@@ -151,6 +137,7 @@ func (s Settings) capabilities() (providers.Capabilities, error) {
 		StopTime:      or(s.StopTime, defaultStopTime),
 		BootTime:      or(s.BootTime, defaultBootTime),
 		UserDataLimit: userDataLimit,
+		Metadata:      providers.MetadataSimcloud,
 	}
 	if c.Notice == 0 {
 		c.NoticeSource = providers.NoticeNone

@@ -16,16 +16,15 @@ import (
 
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/providers"
+	"gpubroker/providers/rest"
 )
 
 // Adapter is one account. It is safe for concurrent use.
 type Adapter struct {
-	name   string
-	owner  string
-	caps   providers.Capabilities
-	client *http.Client
-	base   string
-	token  string
+	name  string
+	owner string
+	caps  providers.Capabilities
+	api   *rest.Client
 }
 
 // Name is the account's name.
@@ -49,7 +48,7 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 		return nil, err
 	}
 	if got.Offers == nil {
-		return nil, a.strange("offers", scope.Region, "the answer holds no list")
+		return nil, a.api.Strange("offers", scope.Region, "the answer holds no list")
 	}
 	out := make([]providers.Offer, 0, len(got.Offers))
 	for _, o := range got.Offers {
@@ -74,7 +73,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 		PriceMax: req.PriceMax,
 		UserData: req.UserData,
 		Disk:     req.Disk,
-		Tags:     encodeTags(req.Tags),
+		Tags:     req.Tags.Map(),
 	}
 	switch a.caps.SelfEnd {
 	case providers.EndRolling:
@@ -91,7 +90,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 		return providers.Instance{}, err
 	}
 	if m.ID == "" || m.Request != req.Request {
-		return providers.Instance{}, a.strange("launch", target, "the answer is about machine %q of request %q", m.ID, m.Request)
+		return providers.Instance{}, a.api.Strange("launch", target, "the answer is about machine %q of request %q", m.ID, m.Request)
 	}
 	return a.instance(m), nil
 }
@@ -108,7 +107,7 @@ func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.In
 		return providers.Instance{}, err
 	}
 	if m.ID == "" || ref.ID != "" && m.ID != ref.ID {
-		return providers.Instance{}, a.strange("describe", ref.String(), "the answer is about machine %q", m.ID)
+		return providers.Instance{}, a.api.Strange("describe", ref.String(), "the answer is about machine %q", m.ID)
 	}
 	return a.instance(m), nil
 }
@@ -116,7 +115,7 @@ func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.In
 // List returns every machine that bears an owner tag, of our owner
 // alone where one is named.
 func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
-	tag := tagOwner
+	tag := providers.TagOwner
 	if a.owner != "" {
 		tag += "=" + a.owner
 	}
@@ -129,7 +128,7 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 			return nil, err
 		}
 		if page.Machines == nil {
-			return nil, a.strange("list", "", "the answer holds no list")
+			return nil, a.api.Strange("list", "", "the answer holds no list")
 		}
 		for _, m := range page.Machines {
 			out = append(out, a.instance(m))
@@ -138,7 +137,7 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 			return out, nil
 		}
 		if page.Next == after {
-			return nil, a.strange("list", "", "page after %q names itself as the next", after)
+			return nil, a.api.Strange("list", "", "page after %q names itself as the next", after)
 		}
 		after = page.Next
 	}
@@ -239,7 +238,7 @@ func (a *Adapter) market(p simapi.Place) providers.Market {
 func (a *Adapter) instance(m simapi.Machine) providers.Instance {
 	i := providers.Instance{
 		Ref:    providers.Ref{ID: m.ID, Request: m.Request, Region: m.Region, Zone: m.Zone},
-		Market: a.market(m.Place), State: m.State, Cause: m.Cause, Message: a.redact(m.Message), Tags: decodeTags(m.Tags),
+		Market: a.market(m.Place), State: m.State, Cause: m.Cause, Message: a.api.Line(m.Message), Tags: providers.TagsOf(m.Tags),
 		Launched: m.Launched.UTC(), Ended: m.Ended.UTC(), End: m.EndAt.UTC(), Price: m.Price, Address: m.Address,
 	}
 	switch i.State {

@@ -10,38 +10,6 @@ import (
 	"gpubroker/providers"
 )
 
-// The keys of our tags.
-const (
-	tagOwner      = "gpubroker-owner"
-	tagGeneration = "gpubroker-generation"
-	tagRequest    = "gpubroker-request"
-	tagProject    = "gpubroker-project"
-	tagDeleteAt   = "gpubroker-delete-at"
-)
-
-func encodeTags(t providers.Tags) map[string]string {
-	m := map[string]string{}
-	for key, value := range map[string]string{tagOwner: t.Owner, tagGeneration: t.Generation, tagRequest: t.Request, tagProject: t.Project} {
-		if value != "" {
-			m[key] = value
-		}
-	}
-	if !t.DeleteAt.IsZero() {
-		m[tagDeleteAt] = t.DeleteAt.UTC().Format(time.RFC3339Nano)
-	}
-	return m
-}
-
-// decodeTags reads our tags. A delete-at that somebody has spoilt is the zero
-// time: unknown, and not now.
-func decodeTags(m map[string]string) providers.Tags {
-	t := providers.Tags{Owner: m[tagOwner], Generation: m[tagGeneration], Request: m[tagRequest], Project: m[tagProject]}
-	if at, err := time.Parse(time.RFC3339Nano, m[tagDeleteAt]); err == nil {
-		t.DeleteAt = at.UTC()
-	}
-	return t
-}
-
 // stated are the rules that settings and cloud must agree on.
 type stated struct {
 	Notice    time.Duration
