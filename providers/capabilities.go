@@ -110,6 +110,12 @@ type (
 	Scores interface {
 		Scores(ctx context.Context, instanceType string, regions []string, machines int) ([]Score, error)
 	}
+	// BulkLauncher rents many machines in few calls.
+	BulkLauncher interface {
+		// LaunchMany is Launch for requests of one market, bound and group, which
+		// differ only in what is each machine's own. Answer i is that of request i.
+		LaunchMany(ctx context.Context, reqs []LaunchRequest) []LaunchAnswer
+	}
 	// Console returns the last bytes of a machine's console.
 	Console interface {
 		Console(ctx context.Context, ref Ref) ([]byte, error)
@@ -162,6 +168,12 @@ type Funds struct {
 	Left     money.Amount   `json:"left"`
 	Currency money.Currency `json:"currency"`
 	At       time.Time      `json:"at"`
+}
+
+// LaunchAnswer is what a launch gave: a machine or an error.
+type LaunchAnswer struct {
+	Instance Instance
+	Err      error
 }
 
 // Score is a provider's word on how likely capacity is.

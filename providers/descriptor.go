@@ -16,6 +16,22 @@ type Descriptor struct {
 	// Open makes the adapter for one account. settings is the account's own part
 	// of the configuration as JSON; unknown keys in it are an error.
 	Open func(ctx context.Context, name string, settings json.RawMessage, env Env) (Provider, error)
+	// Public opens the prices that the cloud publishes to everybody; nil where it
+	// publishes none. They are for looking: nothing is rented through them.
+	Public func(env Env) (Feed, error)
+}
+
+// Feed is a list of offers that needs no account.
+type Feed interface {
+	Offers(ctx context.Context, scope Scope) ([]Offer, error)
+}
+
+// Network is where the machines of an account stand: a part of the settings of
+// every type whose cloud has networks.
+type Network struct {
+	Subnet  string `json:"subnet,omitempty"`  // in the cloud's own words; "" is the account's default
+	Private bool   `json:"private,omitempty"` // machines have no public address
+	Proxy   string `json:"proxy,omitempty"`   // through which machines reach the broker and the stores
 }
 
 // DecodeSettings reads an account's settings into a struct. Unknown keys are an

@@ -35,7 +35,6 @@ func (b *Broker) userData(i *queue.Instance, caps providers.Capabilities, token 
 	}
 	line("SETTINGS")
 	line(`echo "GPUBROKER_DIR=$D" >>"$D/settings"`)
-	line(`[ -z "$GPUBROKER_METADATA_URL" ] || echo "GPUBROKER_METADATA_URL=$GPUBROKER_METADATA_URL" >>"$D/settings"`)
 	if caps.EndAction == providers.EndAPI {
 		line(`echo "GPUBROKER_END=sh $D/end" >>"$D/settings"`)
 	}

@@ -1,0 +1,17 @@
+// Package dialects is the list of clouds whose words simcloud speaks. A dialect
+// is built to the cloud's published API, not to our adapter, and links none of
+// the cloud's libraries.
+package dialects
+
+import "gpubroker/internal/simcloud"
+
+// Entry is one cloud: how it is spoken, and a world in its own names.
+type Entry struct {
+	Dialect func() *simcloud.Dialect
+	Default func(seed uint64) simcloud.Config
+}
+
+// All returns the dialects by the name of the provider's type.
+func All() map[string]Entry {
+	return map[string]Entry{}
+}
