@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,8 +17,10 @@ import (
 
 	"gpubroker/internal/api"
 	"gpubroker/internal/api/client"
+	"gpubroker/internal/certs"
 	"gpubroker/internal/config"
 	"gpubroker/internal/simcloud"
+	"gpubroker/internal/simcloud/dialects"
 )
 
 // defaultConfig is read when there is such a file and no other is named.
@@ -89,7 +94,7 @@ func (a *app) demo() *cobra.Command {
 }
 
 func (a *app) simcloud() *cobra.Command {
-	var file, listen, image string
+	var file, listen, image, as, secure string
 	var seed uint64
 	cmd := &cobra.Command{
 		Use: "simcloud", Short: "Run a simulated cloud, which fights back",
@@ -98,6 +103,15 @@ func (a *app) simcloud() *cobra.Command {
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg := simcloud.Default(seed)
+			var dialect *simcloud.Dialect
+			if as != "" {
+				known := dialects.All()
+				d, ok := known[as]
+				if !ok {
+					return usage("--as %s: simcloud speaks as %s", as, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+				}
+				cfg, dialect = d.Default(seed), d.Dialect()
+			}
 			if file != "" {
 				var err error
 				if cfg, err = simcloud.Load(file); err != nil {
@@ -107,6 +121,7 @@ func (a *app) simcloud() *cobra.Command {
 					cfg.Seed = seed
 				}
 			}
+			cfg.Dialect = dialect
 			if t := env("SIMCLOUD_TOKEN"); t != "" {
 				cfg.Tokens.API = t
 			}
@@ -120,7 +135,13 @@ func (a *app) simcloud() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("listen on %s: %w; --listen names another address", listen, err)
 			}
-			return simcloud.Serve(cmd.Context(), cfg, l, slog.New(slog.NewTextHandler(a.Err, nil)))
+			var certificate *tls.Config
+			if secure != "" {
+				if certificate, err = ownCertificate(secure); err != nil {
+					return err
+				}
+			}
+			return simcloud.Serve(cmd.Context(), cfg, l, certificate, slog.New(slog.NewTextHandler(a.Err, nil)))
 		},
 	}
 	f := cmd.Flags()
@@ -128,7 +149,25 @@ func (a *app) simcloud() *cobra.Command {
 	f.StringVar(&listen, "listen", "127.0.0.1:8700", "address of its API")
 	f.StringVar(&image, "agent-image", "", "agent program that its machines hold, as if in their image")
 	f.Uint64Var(&seed, "seed", 1, "of all that is random")
+	f.StringVar(&as, "as", "", "speak as another cloud: its API and its machines' metadata")
+	f.StringVar(&secure, "tls", "", "serve TLS; an authority of its own is kept in this folder, ca.pem to be trusted")
 	return cmd
+}
+
+// ownCertificate is a certificate for this machine by an authority in a folder.
+func ownCertificate(dir string) (*tls.Config, error) {
+	authority, err := certs.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), authority.PEM, 0o644); err != nil {
+		return nil, fmt.Errorf("certificate to be trusted: %w", err)
+	}
+	pair, err := authority.Server([]string{"127.0.0.1", "::1", "localhost"})
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
 }
 
 func (a *app) sweep() *cobra.Command {
