@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -159,9 +158,6 @@ func ownCertificate(dir string) (*tls.Config, error) {
 	authority, err := certs.Open(dir)
 	if err != nil {
 		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), authority.PEM, 0o644); err != nil {
-		return nil, fmt.Errorf("certificate to be trusted: %w", err)
 	}
 	pair, err := authority.Server([]string{"127.0.0.1", "::1", "localhost"})
 	if err != nil {

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
 	"gpubroker/internal/api/client"
+	"gpubroker/internal/certs"
 	"gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/simapi"
 )
@@ -27,7 +31,10 @@ type Site struct {
 	Program string   // gpubroker; the agent lies beside it
 	Env     []string // of every process
 	Broker  *Broker
-	Cloud   *Cloud
+	Cloud   *Cloud // that of StartCloud
+
+	token  string
+	clouds []*Cloud
 }
 
 // NewSite makes a site over a folder that exists.
@@ -49,8 +56,8 @@ func (s *Site) Close() {
 	if s.Broker != nil {
 		s.Broker.Process.Stop(5 * time.Second)
 	}
-	if s.Cloud != nil {
-		s.Cloud.Process.Stop(5 * time.Second)
+	for _, c := range s.clouds {
+		c.Process.Stop(5 * time.Second)
 	}
 }
 
@@ -59,39 +66,71 @@ type Cloud struct {
 	*simapi.Client
 	Process *Process
 	Address string
+	CA      string // file with the certificate to trust; "" without TLS
 }
 
-// StartCloud runs a world; the processes of the site find its token in
-// SIMCLOUD_TOKEN. It returns when the cloud answers.
-func (s *Site) StartCloud(ctx context.Context, world simcloud.Config) error {
+// StartCloud runs a world in simcloud's own words; the processes of the site
+// find its token in SIMCLOUD_TOKEN. It returns when the cloud answers.
+func (s *Site) StartCloud(ctx context.Context, world simcloud.Config) (err error) {
+	s.Cloud, err = s.AddCloud(ctx, "", world)
+	return err
+}
+
+// AddCloud runs a world that speaks as the named dialect, over TLS when as is
+// not empty: real clouds do. All clouds of a site have one token. It returns when
+// the cloud answers.
+func (s *Site) AddCloud(ctx context.Context, as string, world simcloud.Config) (*Cloud, error) {
 	address, err := FreeAddress()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	token := rand.Text()
-	s.Env = append(s.Env, "SIMCLOUD_TOKEN="+token)
+	if s.token == "" {
+		s.token = rand.Text()
+		s.Env = append(s.Env, "SIMCLOUD_TOKEN="+s.token)
+	}
+	name := "cloud"
+	if as != "" {
+		name = as
+	}
 	if world.Machines.Dir == "" {
-		world.Machines.Dir = s.Path("machines")
+		world.Machines.Dir = s.Path(name + "-machines")
+		if as == "" {
+			world.Machines.Dir = s.Path("machines")
+		}
 	}
 	if world.Machines.AgentImage == "" {
 		world.Machines.AgentImage = filepath.Join(filepath.Dir(s.Program), "gpubroker-agent")
 	}
 	text, err := json.MarshalIndent(world, "", "  ")
 	if err != nil {
-		return fmt.Errorf("the cloud's world: %w", err)
+		return nil, fmt.Errorf("the world of %s: %w", name, err)
 	}
-	if err := os.WriteFile(s.Path("world.json"), text, 0o644); err != nil {
-		return fmt.Errorf("the cloud's world: %w", err)
+	if err := os.WriteFile(s.Path(name+".json"), text, 0o644); err != nil {
+		return nil, fmt.Errorf("the world of %s: %w", name, err)
 	}
-	p, err := s.Start("cloud.log", "simcloud", "--config", s.Path("world.json"), "--listen", address)
-	if err != nil {
-		return err
+	args := []string{"simcloud", "--config", s.Path(name + ".json"), "--listen", address}
+	c := &Cloud{Client: &simapi.Client{URL: "http://" + address, Token: s.token}, Address: address}
+	if as != "" {
+		ca := s.Path(name + "-ca")
+		authority, err := certs.Open(ca)
+		if err != nil {
+			return nil, err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(authority.PEM)
+		c.CA = filepath.Join(ca, "ca.pem")
+		c.URL = "https://" + address
+		c.HTTP = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}}
+		args = append(args, "--as", as, "--tls", ca)
 	}
-	s.Cloud = &Cloud{Client: &simapi.Client{URL: "http://" + address, Token: token}, Process: p, Address: address}
+	if c.Process, err = s.Start(name+".log", args...); err != nil {
+		return nil, err
+	}
+	s.clouds = append(s.clouds, c)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return Await(ctx, "the cloud", p, func() error {
-		_, err := s.Cloud.About(ctx)
+	return c, Await(ctx, "the cloud", c.Process, func() error {
+		_, err := c.About(ctx)
 		return err
 	})
 }

@@ -66,6 +66,8 @@ func (h *handler) admin(mux *http.ServeMux) {
 	}
 	admin("GET /admin/events", h.events)
 	admin("GET /admin/invoice", h.invoice)
+	admin("GET /admin/about", h.about)
+	admin("GET /admin/machines/{id}/console", h.rawConsole)
 	admin("GET /admin/machines", h.truth)
 	admin("POST /admin/actions", h.action)
 	admin("GET /admin/faults", h.faults)
@@ -255,6 +257,17 @@ func (h *handler) console(rw http.ResponseWriter, r *http.Request) {
 			Console []byte `json:"console"`
 		}{text}, nil
 	})
+}
+
+// rawConsole is the console as plain text, for people and tests.
+func (h *handler) rawConsole(rw http.ResponseWriter, r *http.Request) {
+	text, err := h.w.Console(r.PathValue("id"))
+	if err != nil {
+		fail(rw, err)
+		return
+	}
+	rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = rw.Write(text) // the caller has gone
 }
 
 func (h *handler) notices(rw http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@ package simcloud
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,8 @@ import (
 
 // Serve runs a world whose machines are real processes and answers its API on
 // the listener until ctx ends; then every machine is killed. It returns nil
-// when it ended because of ctx.
-func Serve(ctx context.Context, cfg Config, l net.Listener, log *slog.Logger) error {
+// when it ended because of ctx. A nil secure serves without TLS.
+func Serve(ctx context.Context, cfg Config, l net.Listener, secure *tls.Config, log *slog.Logger) error {
 	cfg = cfg.withDefaults()
 	runner, err := NewProcesses(cfg.Machines, log)
 	if err != nil {
@@ -23,6 +24,9 @@ func Serve(ctx context.Context, cfg Config, l net.Listener, log *slog.Logger) er
 	if err != nil {
 		runner.Close()
 		return err
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
 	srv := &http.Server{Handler: w.handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	log.Info("simcloud is up", "address", l.Addr().String(), "offers", len(cfg.Offers), "isolation", runner.Isolation())

@@ -21,7 +21,7 @@ func TestServe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, cfg, l, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- Serve(ctx, cfg, l, nil, slog.New(slog.DiscardHandler)) }()
 	do := func(token, method, path, body string) (int, string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+l.Addr().String()+path, strings.NewReader(body))
 		if err != nil {

@@ -45,23 +45,23 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.call(ctx, http.MethodDelete, "/admin/faults", nil, nil)
 }
 
-// Invoice returns what the cloud charges. It needs the API token.
+// Invoice returns what the cloud charges.
 func (c *Client) Invoice(ctx context.Context) (Invoice, error) {
 	var inv Invoice
-	err := c.call(ctx, http.MethodGet, "/v1/invoice", nil, &inv)
+	err := c.call(ctx, http.MethodGet, "/admin/invoice", nil, &inv)
 	return inv, err
 }
 
-// About returns the rules of the cloud. It needs the API token.
+// About returns the rules of the cloud.
 func (c *Client) About(ctx context.Context) (About, error) {
 	var a About
-	err := c.call(ctx, http.MethodGet, "/v1/about", nil, &a)
+	err := c.call(ctx, http.MethodGet, "/admin/about", nil, &a)
 	return a, err
 }
 
 // Console returns the last bytes that a machine wrote.
 func (c *Client) Console(ctx context.Context, machine string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/v1/machines/"+machine+"/console", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/admin/machines/"+machine+"/console", nil)
 	if err != nil {
 		return nil, err
 	}
