@@ -172,12 +172,20 @@ var rules = []rule{
 		from: []string{
 			"./scheduler/...", "./queue/...", "./providers", "./providers/managed",
 			"./internal/money", "./internal/gpu", "./internal/budget", "./internal/reason", "./internal/scenario",
-			"./internal/spec", "./internal/state/...",
+			"./internal/spec", "./internal/state/...", "./internal/control/...", "./internal/market",
+			"./internal/api/...", "./internal/cli", "./internal/simcloud/...",
 		},
 		deny:  sdks,
 		deep:  true,
 		tests: true,
 		why:   "an SDK costs each test binary seconds of linking",
+	},
+	{
+		name: "a dialect is built to the API",
+		from: []string{"./internal/simcloud/dialects/..."},
+		deny: slices.Concat(sdks, []string{"./providers/managed", "./providers/rest"}),
+		deep: true,
+		why:  "what an adapter is tried against must not share its reading of the cloud's documents",
 	},
 	{
 		name: "no Envoy, no old Docker client",
@@ -239,7 +247,7 @@ func (r rule) check(all listing, p *pkg) []string {
 // tests: each can be read, tested and removed alone.
 func TestAdaptersKeepApart(t *testing.T) {
 	all := packages(t)
-	shared := []string{"all", "internal", "managed", "providertest"}
+	shared := []string{"all", "managed", "providertest", "rest"}
 	adapter := func(path string) string {
 		rest, ok := strings.CutPrefix(path, module+"/providers/")
 		if !ok {

@@ -41,7 +41,7 @@ func ByStatus(a Answer) *providers.Error {
 func RetryAfter(h http.Header) time.Duration {
 	s := h.Get("Retry-After")
 	if n, err := strconv.Atoi(strings.TrimSpace(s)); err == nil && n > 0 {
-		return min(time.Duration(n)*time.Second, time.Hour)
+		return time.Duration(min(n, 3600)) * time.Second
 	}
 	if t, err := http.ParseTime(s); err == nil {
 		return min(max(time.Until(t), 0), time.Hour)
