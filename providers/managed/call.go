@@ -16,6 +16,9 @@ type invocation struct {
 	userData string
 }
 
+// launches reports whether the call may make machines.
+func (i invocation) launches() bool { return i.op == OpLaunch || i.op == OpLaunchMany }
+
 const (
 	firstBackoff   = 500 * time.Millisecond
 	longestBackoff = 10 * time.Second
@@ -117,7 +120,7 @@ func (p *Provider) normal(ctx context.Context, inv invocation, err error) *provi
 		e.Scope = reaction.Scope
 	}
 	switch {
-	case inv.op != OpLaunch:
+	case !inv.launches():
 		e.Outcome = ""
 	case e.Outcome != providers.NotCreated:
 		e.Outcome = providers.OutcomeUnknown
@@ -139,7 +142,7 @@ func (p *Provider) normal(ctx context.Context, inv invocation, err error) *provi
 func (p *Provider) unsent(inv invocation, err error) *providers.Error {
 	e := p.errorf(inv, providers.CodeOf(err), "not sent: the caller stopped waiting for its turn")
 	e.Err = err
-	if inv.op == OpLaunch {
+	if inv.launches() {
 		e.Outcome = providers.NotCreated
 	}
 	p.opts.Metrics.call(p.name, inv.op, e.Code, 0)

@@ -33,6 +33,14 @@ const (
 	WrongMarket  Reason = "wrong_market"  // launched elsewhere than asked
 	WrongID      Reason = "wrong_id"      // another cloud id than the one asked for
 	NoID         Reason = "no_id"
+	SameID       Reason = "same_id"     // one machine for two requests
+	WrongCount   Reason = "wrong_count" // not one answer for each request
+)
+
+// The breaches by other answers.
+const (
+	BadFunds Reason = "bad_funds" // no currency, or no moment
+	BadScore Reason = "bad_score" // not from 1 to 10, or of a region that was not asked for
 )
 
 // Catalog is a whole list of offers, sorted out.

@@ -11,7 +11,8 @@
 //     the provider says, up to [Options.RetryAfterMax], and halves its pace; the
 //     pace recovers with success;
 //   - a call is repeated only where [providers.Reactions] says so, and a launch
-//     only when certainly no machine exists;
+//     only when certainly no machine exists. A call that launches many is
+//     repeated only when that holds for each of them;
 //   - every error is a [*providers.Error] on one line with a code from the
 //     closed list, free of the secrets given in [Options.Secrets]. A launch that
 //     failed always has an outcome;

@@ -40,6 +40,7 @@ type Options struct {
 const (
 	OpOffers        = "offers"
 	OpLaunch        = "launch"
+	OpLaunchMany    = "launch-many"
 	OpTerminate     = "terminate"
 	OpDescribe      = "describe"
 	OpList          = "list"
@@ -47,6 +48,8 @@ const (
 	OpBill          = "bill"
 	OpQuotas        = "quotas"
 	OpPreflight     = "preflight"
+	OpBalance       = "balance"
+	OpScores        = "scores"
 	OpConsole       = "console"
 	OpInterruptions = "interruptions"
 )
@@ -55,16 +58,19 @@ const (
 // has none: its stream lives as long as its context.
 func Timeouts() map[string]time.Duration {
 	return map[string]time.Duration{
-		OpOffers:    2 * time.Minute, // whole catalogs come in pages
-		OpList:      time.Minute,
-		OpLaunch:    time.Minute,
-		OpTerminate: 30 * time.Second,
-		OpDescribe:  15 * time.Second,
-		OpMoveEnd:   15 * time.Second,
-		OpBill:      30 * time.Second,
-		OpQuotas:    30 * time.Second,
-		OpPreflight: 30 * time.Second,
-		OpConsole:   30 * time.Second,
+		OpOffers:     2 * time.Minute, // whole catalogs come in pages
+		OpList:       time.Minute,
+		OpLaunch:     time.Minute,
+		OpLaunchMany: 2 * time.Minute,
+		OpTerminate:  30 * time.Second,
+		OpDescribe:   15 * time.Second,
+		OpMoveEnd:    15 * time.Second,
+		OpBill:       30 * time.Second,
+		OpQuotas:     30 * time.Second,
+		OpPreflight:  30 * time.Second,
+		OpBalance:    30 * time.Second,
+		OpScores:     30 * time.Second,
+		OpConsole:    30 * time.Second,
 	}
 }
 
@@ -79,6 +85,9 @@ type Provider struct {
 	Bill          func(ctx context.Context, ref providers.Ref) (providers.Bill, error)
 	Quotas        func(ctx context.Context) ([]providers.Quota, error)
 	Preflight     func(ctx context.Context) error
+	Balance       func(ctx context.Context) (providers.Funds, error)
+	Scores        func(ctx context.Context, instanceType string, regions []string, machines int) ([]providers.Score, error)
+	LaunchMany    func(ctx context.Context, reqs []providers.LaunchRequest) []providers.LaunchAnswer
 	Console       func(ctx context.Context, ref providers.Ref) ([]byte, error)
 
 	inner    providers.Provider
@@ -158,6 +167,19 @@ func (p *Provider) resolve() {
 			return err
 		}
 	}
+	if a, ok := Find[providers.Balance](p.inner); ok {
+		p.Balance = func(ctx context.Context) (providers.Funds, error) { return p.balance(ctx, a) }
+	}
+	if a, ok := Find[providers.Scores](p.inner); ok {
+		p.Scores = func(ctx context.Context, instanceType string, regions []string, machines int) ([]providers.Score, error) {
+			return p.scores(ctx, a, instanceType, regions, machines)
+		}
+	}
+	if a, ok := Find[providers.BulkLauncher](p.inner); ok {
+		p.LaunchMany = func(ctx context.Context, reqs []providers.LaunchRequest) []providers.LaunchAnswer {
+			return p.launchMany(ctx, a, reqs)
+		}
+	}
 	if a, ok := Find[providers.Console](p.inner); ok {
 		p.Console = func(ctx context.Context, ref providers.Ref) ([]byte, error) {
 			out, err := call(ctx, p, invocation{op: OpConsole, target: ref.String()}, func(ctx context.Context) ([]byte, error) {
@@ -235,14 +257,24 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 	if err != nil {
 		return providers.Instance{}, err
 	}
+	return p.launched(ctx, inv, req, inst)
+}
+
+// launched holds the answer to a launch to what was asked for.
+func (p *Provider) launched(ctx context.Context, inv invocation, req providers.LaunchRequest, inst providers.Instance) (providers.Instance, error) {
 	inst = p.tidy(inst)
 	if why := checkLaunched(p.opts.Owner, req, inst); why != "" {
-		p.breach(ctx, OpLaunch, why, inst.Ref.String())
-		e := p.errorf(inv, providers.Unknown, "the answer is not the machine asked for (%s); list by request id before another try", why)
-		e.Outcome = providers.OutcomeUnknown
-		return providers.Instance{}, e
+		return providers.Instance{}, p.notAsked(ctx, inv, why, inst)
 	}
 	return inst, nil
+}
+
+// notAsked is the error of a launch whose answer cannot be trusted.
+func (p *Provider) notAsked(ctx context.Context, inv invocation, why Reason, inst providers.Instance) error {
+	p.breach(ctx, OpLaunch, why, inst.Ref.String())
+	e := p.errorf(inv, providers.Unknown, "the answer is not the machine asked for (%s); list by request id before another try", why)
+	e.Outcome = providers.OutcomeUnknown
+	return e
 }
 
 // Terminate asks for the machine's end. nil means accepted. NotFound means gone:

@@ -489,7 +489,8 @@ func TestTheAdaptersErrorIsLeftAlone(t *testing.T) {
 
 func TestAbilitiesAreFoundThroughWrappers(t *testing.T) {
 	bare := managed.New(wrapper{&script{}}, managed.Options{})
-	if bare.MoveEnd != nil || bare.Bill != nil || bare.Quotas != nil || bare.Preflight != nil || bare.Console != nil || bare.Interruptions != nil {
+	if bare.MoveEnd != nil || bare.Bill != nil || bare.Quotas != nil || bare.Preflight != nil || bare.Console != nil || bare.Interruptions != nil ||
+		bare.Balance != nil || bare.Scores != nil || bare.LaunchMany != nil {
 		t.Error("an adapter without abilities has some")
 	}
 	moved := 0
