@@ -54,6 +54,16 @@ const (
 	MetadataAzure    Metadata = "azure" // with Scheduled Events
 )
 
+// Reach is from where a provider's machines can call the broker.
+type Reach string
+
+// The reaches, near to far. The zero value asks nothing of public_url.
+const (
+	ReachHost     Reach = ""         // the broker's own machine, or one that its owner has connected
+	ReachPrivate  Reach = "private"  // a network that private addresses may be reached from
+	ReachInternet Reach = "internet" // anywhere: only a public address is reached
+)
+
 // Capabilities are the static facts of a provider. No call is made for them.
 type Capabilities struct {
 	Kinds         []Kind        `json:"kinds"`
@@ -73,6 +83,7 @@ type Capabilities struct {
 	BootTime      time.Duration `json:"boot_time"`           // typical, until the agent calls in
 	LongestLife   time.Duration `json:"longest_life,omitzero"`
 	UserDataLimit int           `json:"user_data_limit,omitzero"` // bytes
+	Reach         Reach         `json:"reach,omitzero"`           // where its machines are, seen from the broker; see package rest's Reach
 	Shared        bool          `json:"shared,omitzero"`          // machines that are not ours to end: never powered off, never deleted
 }
 
@@ -158,10 +169,17 @@ type Quota struct {
 	Region string   `json:"region,omitzero"`
 	Kind   Kind     `json:"kind,omitzero"`
 	Types  []string `json:"types,omitzero"` // the instance types it counts; empty means all
-	Unit   string   `json:"unit"`           // vcpu, gpu, machine
-	Limit  float64  `json:"limit"`
+	Unit   string   `json:"unit"`           // see the Unit constants; another one is only shown
+	Limit  float64  `json:"limit"`          // negative means none
 	Used   float64  `json:"used"`
 }
+
+// What quotas count.
+const (
+	UnitVCPU    = "vcpu"
+	UnitGPU     = "gpu"
+	UnitMachine = "machine"
+)
 
 // Funds is what is left of a prepaid account.
 type Funds struct {

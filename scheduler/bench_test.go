@@ -126,6 +126,23 @@ func BenchmarkPass(b *testing.B) {
 			report(b, start, &r)
 		})
 	}
+	for name, p := range w.Providers { // 100 quotas each, as at a cloud that has one per region and family
+		for i := range 100 {
+			p.Quotas = append(p.Quotas, providers.Quota{
+				Name: fmt.Sprint(i), Region: fmt.Sprintf("r%d", i%5), Types: []string{fmt.Sprintf("t%d", i), fmt.Sprintf("t%d", i+100)},
+				Unit: providers.UnitVCPU, Limit: 256, Used: float64(i),
+			})
+		}
+		w.Providers[name] = p
+	}
+	var memo scheduler.Memo
+	b.Run("quotas", func(b *testing.B) {
+		start := cpu(b)
+		for b.Loop() {
+			r = scheduler.Plan(s, &memo)
+		}
+		report(b, start, &r)
+	})
 }
 
 // BenchmarkExplain is one group's full explanation: alone on the market, and as

@@ -16,8 +16,9 @@ type Catalog struct {
 	Shapes   []Shape
 	Offers   int // in all shapes
 
-	providers []string    // names, sorted
-	seen      []time.Time // when offers were seen, ascending and distinct
+	providers []string           // names, sorted
+	families  []providers.Market // markets without their zones, as quotas see them
+	seen      []time.Time        // when offers were seen, ascending and distinct
 }
 
 // Shape is offers that differ only in market and price.
@@ -37,7 +38,9 @@ type Offer struct {
 	Seen      time.Time
 	Currency  money.Currency
 
-	provider int // index in the catalog's providers
+	provider int   // index in the catalog's providers
+	family   int32 // index in the catalog's families
+	shape    int32 // index in the catalog's shapes
 }
 
 // NewCatalog groups offers by shape. Its result does not depend on their order.
@@ -48,6 +51,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	c := &Catalog{Revision: revision}
 	onDemand := map[place]money.Rate{}
 	names := map[string]int{}
+	families := map[providers.Market]int32{}
 	at := map[providers.Shape]int{}
 	offers = distinct(offers)
 	for i := range offers {
@@ -74,6 +78,12 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	for i := range offers {
 		o := &offers[i]
 		s := &c.Shapes[at[o.Shape]]
+		family := o.Market
+		family.Zone = ""
+		if _, ok := families[family]; !ok {
+			families[family] = int32(len(c.families))
+			c.families = append(c.families, family)
+		}
 		list := &s.OnDemand
 		if o.Kind == providers.Spot {
 			list = &s.Spot
@@ -81,7 +91,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 		*list = append(*list, Offer{
 			Market: o.Market, Price: o.Price, Reference: onDemand[place{o.Provider, o.Region, o.Type}],
 			Full: o.Available == providers.Full, Capacity: o.Capacity, Seen: o.Seen.UTC(), Currency: o.Currency,
-			provider: names[o.Provider],
+			provider: names[o.Provider], family: families[family],
 		})
 	}
 	slices.SortFunc(c.Shapes, func(a, b Shape) int { return compareShapes(&a.Shape, &b.Shape) })
@@ -93,6 +103,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 		for _, list := range [...][]Offer{s.Spot, s.OnDemand} {
 			for j := range list {
 				c.seen = append(c.seen, list[j].Seen)
+				list[j].shape = int32(i)
 			}
 		}
 	}

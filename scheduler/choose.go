@@ -35,6 +35,7 @@ const (
 	regionNotAsked
 	zoneNotAsked
 	full
+	noQuota
 	stale
 	windowCloses
 	overMax
@@ -47,7 +48,7 @@ var rulingCodes = [rulings]reason.Code{
 	noPrice: "no_price", otherCurrency: "other_currency", noAccount: "no_account",
 	kindNotAllowed: "kind_not_allowed", notInterruptible: "not_interruptible",
 	providerNotAsked: "provider_not_asked", regionNotAsked: "region_not_asked", zoneNotAsked: "zone_not_asked",
-	full: "full", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
+	full: "full", noQuota: "quota", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
 	cooledDown: "cooled_down", dearer: "dearer",
 }
 
@@ -211,6 +212,8 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return zoneNotAsked
 	case o.Full:
 		return full
+	case p.short(o) >= 0:
+		return noQuota
 	case p.Settings.Stale > 0 && p.Now.Sub(o.Seen) > p.Settings.Stale:
 		return stale
 	case n.MaxPrice > 0 && o.Price > n.MaxPrice:
@@ -227,6 +230,8 @@ func (p *pass) because(r ruling, l *load, c *class, o *Offer) reason.Reason {
 	switch r {
 	case noPrice, full:
 		return reason.New(code, "market", o.Market)
+	case noQuota:
+		return p.shortage(o)
 	case otherCurrency:
 		return reason.New(code, "currency", o.Currency)
 	case noAccount, providerNotAsked:

@@ -46,6 +46,8 @@ type pass struct {
 	pools   map[poolKey]*pool
 	buckets map[bucketKey]*bucket
 
+	quotas room // what is left in this pass
+
 	// born says when the machines that are not under way were launched.
 	born map[providers.Market][]time.Time
 
@@ -80,6 +82,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 		p.expect(&s.Running[i])
 		p.jobTasks[g.Job]++
 	}
+	p.quotas = newRoom(s)
 	p.index(s.Machines)
 	p.out.Decisions = make([]Decision, 0, len(s.Groups))
 	return p
@@ -259,6 +262,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		p.projectMachines[g.Project]++
 		p.accountMachines[lease.Market.Provider]++
 		p.coming[lease.Market]++
+		p.draw(one.offer)
 		p.launching++
 		d.Launched++
 		d.Placed += lease.Tasks
@@ -279,6 +283,9 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 // soldOut reports whether as many machines are under way as the offer has, or as
 // its account may have.
 func (p *pass) soldOut(o *Offer) bool {
+	if p.short(o) >= 0 {
+		return true
+	}
 	most := p.Providers[o.Market.Provider].Most
 	return o.Capacity > 0 && p.taken(o) >= o.Capacity || most > 0 && p.accountMachines[o.Market.Provider] >= most
 }

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -177,6 +178,20 @@ func genWorld(t *rapid.T) *schedtest.World {
 		scope := pick(t, "scope", providers.ScopeOffer, providers.ScopeFamily, providers.ScopeRegion, providers.ScopeProvider)
 		w.Cooldowns[scheduler.CooldownKey(scope, genMarket(t))] = scheduler.Cooldown{Until: schedtest.Start.Add(3 * time.Minute), Reason: reason.New("no_capacity")}
 	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "quotas") {
+		name := pick(t, "quota at", "sim", "hourly")
+		p := w.Providers[name]
+		q := providers.Quota{
+			Name: fmt.Sprint(i), Region: pick(t, "quota region", "", "a"), Kind: pick(t, "quota kind", "", providers.Spot),
+			Unit:  pick(t, "unit", providers.UnitVCPU, providers.UnitGPU, providers.UnitMachine, "request"),
+			Limit: pick(t, "limit", -1, 0, 2, 8, 64.0), Used: pick(t, "used", 0, 0, 2, 8.0),
+		}
+		if chance(t, "typed", 30) {
+			q.Types = []string{"m", "l"}
+		}
+		p.Quotas = append(p.Quotas, q)
+		w.Providers[name] = p
+	}
 	if chance(t, "past", 30) {
 		w.History[genMarket(t).String()] = policy.History{Preemptions: 9, Held: time.Hour}
 	}
@@ -221,6 +236,12 @@ func TestEveryPlanKeepsItsPromises(t *testing.T) {
 		random.Shuffle(len(w.Machines), func(i, j int) {
 			shuffled.Machines[i], shuffled.Machines[j] = shuffled.Machines[j], shuffled.Machines[i]
 		})
+		shuffled.Providers = maps.Clone(w.Providers)
+		for name, p := range shuffled.Providers {
+			p.Quotas = slices.Clone(p.Quotas)
+			slices.Reverse(p.Quotas)
+			shuffled.Providers[name] = p
+		}
 		other := scheduler.Plan(shuffled.Snap(), nil)
 		same(t, "shuffled rows", &r, &other)
 

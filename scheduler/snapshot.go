@@ -59,6 +59,9 @@ type Provider struct {
 	Ready        reason.Reason // zero when launches are allowed, else why not
 	Launching    int
 	Most         int // machines at once at most; 0 means no limit
+	// Quotas are the account's limits that are known, with what is used of them
+	// now. What none of them counts is not limited.
+	Quotas []providers.Quota
 }
 
 // Cooldown is a part of the market that is left alone until a moment.

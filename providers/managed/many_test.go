@@ -254,7 +254,7 @@ func (p purse) Scores(context.Context, string, []string, int) ([]providers.Score
 
 func TestFundsAndScoresAreChecked(t *testing.T) {
 	at := time.Date(2026, 11, 5, 22, 0, 0, 0, time.FixedZone("CET", 3600))
-	good := providers.Funds{Left: 12 * money.Amount(money.Unit), Currency: money.USD, At: at}
+	good := providers.Funds{Left: 12 * money.Unit, Currency: money.USD, At: at}
 	p := managed.New(wrapper{purse{script: &script{}, funds: good, scores: []providers.Score{
 		{Region: "a", Of10: 9}, {Region: "b", Of10: 11}, {Region: "c", Of10: 3}, {Region: "a", Zone: "a1", Of10: 1},
 	}}}, managed.Options{})

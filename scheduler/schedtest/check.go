@@ -105,6 +105,7 @@ func (c *checker) machines() {
 
 func (c *checker) launches() {
 	taken := map[providers.Market]int{}
+	used := map[*providers.Quota]float64{}
 	accounts := map[string]budget.Account{}
 	for i := range c.r.Launches {
 		l := &c.r.Launches[i]
@@ -131,6 +132,16 @@ func (c *checker) launches() {
 			c.fail("a launch for %s boots until %s under a lease until %s", l.Group, l.Boot, l.Lease)
 		}
 		taken[l.Market]++
+		for i := range c.s.Providers[l.Market.Provider].Quotas {
+			q := &c.s.Providers[l.Market.Provider].Quotas[i]
+			need := 0.0
+			if scheduler.Counts(q, l.Market) {
+				need = scheduler.Units(q, &l.Shape)
+			}
+			if used[q] += need; need > 0 && q.Limit >= 0 && q.Used+used[q] > q.Limit {
+				c.fail("a launch in %s takes quota %s to %g of %g", l.Market, q.Name, q.Used+used[q], q.Limit)
+			}
+		}
 		c.reserve(l, g, accounts)
 	}
 	for _, shape := range c.s.Catalog.Shapes {

@@ -51,6 +51,12 @@ func (w *World) Commit(r *scheduler.Result) *World {
 		}
 		p := next.Providers[l.Market.Provider]
 		p.Launching++
+		p.Quotas = slices.Clone(p.Quotas)
+		for k := range p.Quotas {
+			if q := &p.Quotas[k]; scheduler.Counts(q, l.Market) {
+				q.Used += scheduler.Units(q, &l.Shape)
+			}
+		}
 		next.Providers[l.Market.Provider] = p
 		next.run(l.Group, &m, l.Tasks)
 		for _, more := range l.More {

@@ -7,6 +7,7 @@
 //	machines  m1 sim/a/1/small/spot 0.30 1xl4 vcpu=4 used=1/1 by=nightly idle=-5m
 //	jobs      nightly waiting=24 scenario=transcode gpu=l4|t4 task=10m on=l4 steady
 //	providers sim boot=2m unit=1s end=rolling
+//	quotas    spot-vcpus provider=sim region=a kind=spot types=small|big unit=vcpu used=12 limit=16
 //
 // Times are moments ("22:30", "2026-11-06T01:00") or counted from now ("-5m",
 // "+1h"); memory and disk are in GiB.
@@ -101,6 +102,7 @@ func (w *World) Command(name string, input string) (out string, err error) {
 		"settings": (*World).setting, "providers": (*World).provider, "offers": (*World).offer,
 		"machines": (*World).machine, "jobs": (*World).job, "running": (*World).running,
 		"cooldowns": (*World).cooldown, "budgets": (*World).budget, "history": (*World).past,
+		"quotas": (*World).quota,
 		"spent":  func(w *World, l *line) { w.Spent[l.name] = amount(l.rest()) },
 		"frozen": func(w *World, l *line) { w.Frozen = reason.New(reason.Code(l.name)) },
 	}[name]
@@ -310,7 +312,21 @@ func (w *World) provider(l *line) {
 	if code := l.get("not-ready"); code != "" {
 		p.Ready = reason.New(reason.Code(code), "provider", l.name, "code", "unauthorized", "until", "22:10")
 	}
+	if url := l.get("unreachable-from"); url != "" {
+		p.Ready = reason.New("unreachable", "provider", l.name, "url", url)
+	}
 	w.Providers[l.name] = p
+}
+
+func (w *World) quota(l *line) {
+	q := providers.Quota{
+		Name: l.name, Region: l.get("region"), Kind: providers.Kind(l.get("kind")), Types: l.words2("types"), Unit: l.get("unit"),
+		Limit: l.number("limit", 0), Used: l.number("used", 0),
+	}
+	name := cmp.Or(l.get("provider"), "sim")
+	p := w.Providers[name]
+	p.Quotas = append(p.Quotas, q)
+	w.Providers[name] = p
 }
 
 func (w *World) setting(l *line) {
