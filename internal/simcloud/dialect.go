@@ -105,6 +105,11 @@ type Effect func(age time.Duration, dud bool) (Reply, error)
 // [*simapi.Error], or another error, which is the dialect's own defect.
 type Words func(rw http.ResponseWriter, err error)
 
+// LaunchAs is [World.Launch] for an effect that is told of duds.
+func (w *World) LaunchAs(req simapi.Launch, dud bool) (simapi.Machine, error) {
+	return w.launch(req, dud)
+}
+
 // Answer makes a call, with the fault that hits it, and writes the answer.
 func (w *World) Answer(rw http.ResponseWriter, r *http.Request, c Call, words Words, effect Effect) {
 	f := w.hit(c)

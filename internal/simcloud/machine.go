@@ -110,7 +110,7 @@ func (w *World) launch(req simapi.Launch, dud bool) (simapi.Machine, error) {
 		return none, errClosed()
 	case req.Request == "":
 		return none, apiError(http.StatusBadRequest, simapi.CodeInvalid, "request is missing: give an id of your own")
-	case len(req.UserData) > UserDataLimit:
+	case w.cfg.Dialect == nil && len(req.UserData) > UserDataLimit: // a dialect keeps its own cloud's limit
 		return none, apiError(http.StatusBadRequest, simapi.CodeInvalid, "user_data has %d bytes; at most %d", len(req.UserData), UserDataLimit)
 	case req.PriceMax < 0:
 		return none, apiError(http.StatusBadRequest, simapi.CodeInvalid, "price_max is negative")
