@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"math"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gpubroker/internal/objects"
 )
 
 // URLs hands out signed URLs by name (see [agentapi.Want]). It waits until it has
@@ -85,8 +88,8 @@ func (t *Transfer) repeat(ctx context.Context, what string, url func(stale strin
 	}
 }
 
-// Put uploads n bytes of body from offset on under name, and returns the ETag
-// that the store answered and the digest of what was sent.
+// Put uploads n bytes of body from offset on under name, and returns the ETag by
+// which the store knows it ([objects.PartETag]) and the digest of what was sent.
 func (t *Transfer) Put(ctx context.Context, name string, body io.ReaderAt, offset, n int64) (etag, sum string, err error) {
 	err = t.repeat(ctx, "upload "+name,
 		func(stale string) (string, error) { return t.URLs.Put(ctx, name, stale) },
@@ -100,9 +103,9 @@ func (t *Transfer) Put(ctx context.Context, name string, body io.ReaderAt, offse
 func (t *Transfer) put(ctx context.Context, to string, body io.Reader, n int64) (etag, sum string, err error) {
 	ctx, w := t.watch(ctx)
 	defer w.stop()
-	h := sha256.New()
-	source := &moved{r: io.TeeReader(body, h), w: w}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, to, source)
+	h, crc := sha256.New(), crc32.New(objects.SumTable())
+	source := &moved{r: io.TeeReader(body, io.MultiWriter(h, crc)), w: w}
+	req, err := objects.NewRequest(ctx, http.MethodPut, to, source)
 	if err != nil {
 		return "", "", &again{redact(ctx, err), true}
 	}
@@ -123,7 +126,7 @@ func (t *Transfer) put(ctx context.Context, to string, body io.Reader, n int64) 
 	case err != nil:
 		done(0)
 		return "", "", &again{redact(ctx, err), false}
-	case resp.StatusCode != http.StatusOK:
+	case !objects.Stored(resp.StatusCode):
 		done(0)
 		return "", "", refused(resp)
 	case read != n:
@@ -131,7 +134,7 @@ func (t *Transfer) put(ctx context.Context, to string, body io.Reader, n int64) 
 		return "", "", &again{fmt.Errorf("the store answered after %d of %d bytes", read, n), false}
 	}
 	done(n)
-	return resp.Header.Get("ETag"), digest(h.Sum(nil)), nil
+	return objects.PartETag(resp.Header, crc.Sum32()), digest(h.Sum(nil)), nil
 }
 
 // refused turns an answer that is no success into an error.

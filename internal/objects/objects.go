@@ -1,5 +1,6 @@
 // Package objects keeps bytes under keys: in a folder of this machine, or in a
-// bucket behind the S3 API (package objects/s3, the only part that links an SDK).
+// bucket of a cloud. Packages objects/s3, objects/gcs and objects/azblob hold one
+// kind of bucket each, and alone link what that takes.
 //
 // An object appears whole or not at all, and a write that returned nil survives a
 // power cut as far as the medium can promise it. Machines without credentials
@@ -43,14 +44,16 @@ type Store interface {
 	// Delete removes an object; one that is not there counts as removed.
 	Delete(ctx context.Context, key string) error
 
-	// SignGet and SignPut return URLs good for one method and key.
+	// SignGet and SignPut return URLs good for one method and key. [NewRequest]
+	// makes a request of one, and [Stored] knows the answers to a PUT.
 	SignGet(ctx context.Context, key string, valid time.Duration) (string, error)
 	SignPut(ctx context.Context, key string, valid time.Duration) (string, error)
 
 	// Begin starts a multi-part upload of an object that will bear meta.
 	Begin(ctx context.Context, key string, meta map[string]string) (upload string, err error)
-	// SignPart returns a URL to PUT one part to; the answer's ETag header names
-	// what was stored. All parts but the last have at least 5 MiB.
+	// SignPart returns a URL to PUT one part to; [PartETag] names what was stored.
+	// Of a part that is put again the last answer counts. All parts but the last
+	// have at least 5 MiB.
 	SignPart(ctx context.Context, key, upload string, number int, valid time.Duration) (string, error)
 	// Complete makes the object from the parts, in order. NotFound means that the
 	// upload is not known: never begun, aborted, or completed before. Some stores

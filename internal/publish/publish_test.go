@@ -111,7 +111,7 @@ func (s *site) upload(st *publish.Stage, task queue.TaskID, attempt string, file
 			s.t.Fatal(refused)
 		}
 		code, body, etag := objectstest.Do(s.t, s.client, "PUT", put[want], text)
-		if code != 200 {
+		if !objects.Stored(code) {
 			s.t.Fatalf("put: %d %s", code, body)
 		}
 		f.Parts = []agentapi.Part{{Number: 1, ETag: etag, Bytes: f.Bytes}}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"slices"
@@ -234,10 +235,11 @@ func testKeys(t *testing.T, s objects.Store, _ *http.Client) {
 	}
 }
 
-// Do makes one request of a signed URL and returns status, body and ETag.
+// Do makes one request of a signed URL and returns status, body, and the ETag as
+// [objects.PartETag] has it.
 func Do(t *testing.T, c *http.Client, method, url, body string, header ...string) (int, string, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	req, err := objects.NewRequest(t.Context(), method, url, strings.NewReader(body))
 	must(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
@@ -247,7 +249,7 @@ func Do(t *testing.T, c *http.Client, method, url, body string, header ...string
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	must(t, err)
-	return resp.StatusCode, string(data), resp.Header.Get("ETag")
+	return resp.StatusCode, string(data), objects.PartETag(resp.Header, crc32.Checksum([]byte(body), objects.SumTable()))
 }
 
 func testSigned(t *testing.T, s objects.Store, c *http.Client) {
@@ -260,7 +262,7 @@ func testSigned(t *testing.T, s objects.Store, c *http.Client) {
 		if code, _, _ := Do(t, c, "GET", down, ""); code != 404 {
 			t.Errorf("get of nothing: %d", code)
 		}
-		if code, body, _ := Do(t, c, "PUT", up, "signed"); code != 200 {
+		if code, body, _ := Do(t, c, "PUT", up, "signed"); !objects.Stored(code) {
 			t.Fatalf("put: %d %s", code, body)
 		}
 		if code, body, _ := Do(t, c, "GET", down, ""); code != 200 || body != "signed" {
@@ -280,7 +282,7 @@ func upload(t *testing.T, s objects.Store, c *http.Client, key, id string, numbe
 	url, err := s.SignPart(t.Context(), key, id, number, time.Minute)
 	must(t, err)
 	code, answer, etag := Do(t, c, "PUT", url, body)
-	if code != 200 || etag == "" {
+	if !objects.Stored(code) || etag == "" {
 		t.Fatalf("put part: %d %s (ETag %q)", code, answer, etag)
 	}
 	return objects.Part{Number: number, ETag: etag}
@@ -306,10 +308,8 @@ func testUploads(t *testing.T, s objects.Store, c *http.Client) {
 	}
 	one, two := strings.Repeat("1", partSize), strings.Repeat("2", 1000)
 	parts := []objects.Part{upload(t, s, c, "u/x.mp4", id, 1, one), upload(t, s, c, "u/x.mp4", id, 2, two)}
-	// The same part again, as after an answer that was lost.
-	if again := upload(t, s, c, "u/x.mp4", id, 1, one); again != parts[0] {
-		t.Errorf("the same part again has ETag %s, was %s", again.ETag, parts[0].ETag)
-	}
+	// The same part again, as after an answer that was lost: the last answer counts.
+	parts[0] = upload(t, s, c, "u/x.mp4", id, 1, one)
 	_, err = s.Stat(ctx, "u/x.mp4")
 	wantCode(t, "an unfinished upload", err, objects.NotFound)
 	if _, err := s.Complete(ctx, "u/x.mp4", id, []objects.Part{{Number: 1, ETag: strings.Repeat("0", 64)}}, objects.Cond{}); err == nil {
