@@ -5,13 +5,17 @@ package all
 import (
 	"gpubroker/providers"
 	"gpubroker/providers/hosts"
+	"gpubroker/providers/lambda"
 	"gpubroker/providers/simcloud"
+	"gpubroker/providers/verda"
 )
 
 // Descriptors returns the built-in types of provider, by type.
 func Descriptors() []providers.Descriptor {
 	return []providers.Descriptor{
 		hosts.Descriptor(),
+		lambda.Descriptor(),
 		simcloud.Descriptor(),
+		verda.Descriptor(),
 	}
 }

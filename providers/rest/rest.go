@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -125,7 +126,7 @@ type Call struct {
 	Query  url.Values
 	Header http.Header
 	In     any  // sent as JSON; nil sends no body
-	Out    any  // filled from JSON; nil ignores the body
+	Out    any  // filled from JSON; a *[]byte takes the body as it is, nil ignores it
 	Page   bool // a later page of a list: a read that may be repeated
 }
 
@@ -190,6 +191,10 @@ func (c *Client) exchange(ctx context.Context, call Call) *providers.Error {
 	if call.Out == nil {
 		return nil
 	}
+	if raw, ok := call.Out.(*[]byte); ok {
+		*raw = data
+		return nil
+	}
 	if err := json.Unmarshal(data, call.Out); err != nil {
 		return judgeTransport(fmt.Errorf("decode the answer: %w", err), true)
 	}
@@ -229,9 +234,7 @@ func (c *Client) request(ctx context.Context, call Call) (*retryablehttp.Request
 		// can be had again; a launch never may be.
 		plain.GetBody = nil
 	}
-	for key, values := range call.Header {
-		plain.Header[key] = values
-	}
+	maps.Copy(plain.Header, call.Header)
 	plain.Header.Set("Accept", "application/json")
 	if call.In != nil {
 		plain.Header.Set("Content-Type", "application/json")

@@ -3,7 +3,11 @@
 // the cloud's libraries.
 package dialects
 
-import "gpubroker/internal/simcloud"
+import (
+	"gpubroker/internal/simcloud"
+	"gpubroker/internal/simcloud/dialects/lambda"
+	"gpubroker/internal/simcloud/dialects/verda"
+)
 
 // Entry is one cloud: how it is spoken, and a world in its own names.
 type Entry struct {
@@ -13,5 +17,8 @@ type Entry struct {
 
 // All returns the dialects by the name of the provider's type.
 func All() map[string]Entry {
-	return map[string]Entry{}
+	return map[string]Entry{
+		"lambda": {lambda.Dialect, lambda.Default},
+		"verda": {verda.Dialect, verda.Default},
+	}
 }

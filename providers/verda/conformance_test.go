@@ -1,0 +1,79 @@
+package verda_test
+
+import (
+	"net/http"
+	"testing"
+
+	"gpubroker/internal/simcloud"
+	"gpubroker/internal/simcloud/dialects/verda"
+	"gpubroker/internal/simcloud/simapi"
+	"gpubroker/internal/simcloud/simtest"
+	"gpubroker/providers"
+	"gpubroker/providers/providertest"
+	adapter "gpubroker/providers/verda"
+)
+
+const (
+	secret = "s3cret-of-the-test"
+	host   = "api.verda.test"
+)
+
+func TestConformance(t *testing.T) {
+	const noEnd = "an instance has no time of its end (verdacloud-sdk-go, instances_types.go); TestCauses tries the causes"
+	providertest.Run(t, providertest.Harness{
+		Bubble: true,
+		New:    func(t testing.TB) providertest.Account { return open(t, verda.Default(1), nil).account() },
+		Deviations: map[string]string{
+			"end-cause-user":      noEnd,
+			"end-cause-preempted": noEnd,
+		},
+	})
+}
+
+// site is a world behind its API, and an adapter that speaks to it.
+type site struct {
+	t     testing.TB
+	world *simcloud.World
+	net   *simtest.Net
+	a     *adapter.Adapter
+	set   adapter.Settings
+}
+
+// open starts a world. front may stand before its API, nil does not.
+func open(t testing.TB, cfg simcloud.Config, front func(http.Handler) http.Handler) *site {
+	cfg.Tokens.API = secret
+	w, err := simcloud.New(cfg, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	s := &site{t: t, world: w, net: simtest.NewNet(t), set: adapter.Settings{Endpoint: "https://" + host + "/v1"}}
+	api := simcloud.Dialected(w)
+	if front != nil {
+		api = front(api)
+	}
+	s.net.ServeTLS(host, api)
+	s.a = s.adapter()
+	return s
+}
+
+func (s *site) adapter() *adapter.Adapter {
+	a, err := adapter.New("verda-test", s.set, adapter.Access{ClientID: "id", ClientSecret: secret, Owner: "broker", Client: s.net.Client()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+func (s *site) account() providertest.Account {
+	return providertest.Account{
+		Provider: s.a, Owner: "broker", Secrets: []string{secret},
+		Reopen: func() providers.Provider { return s.adapter() },
+		Inject: simtest.Inject(s.world),
+		Outsider: func() error {
+			_, err := s.world.Launch(simapi.Launch{Place: s.world.Offers("", 0)[0].Place, Request: "outsider"})
+			return err
+		},
+		Preempt: simtest.Preempt(s.world, verda.WorldID),
+	}
+}
