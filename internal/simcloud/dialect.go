@@ -16,9 +16,12 @@ type Dialect struct {
 	Name string
 	// API answers the cloud's calls.
 	API func(w *World) http.Handler
-	// Metadata is the metadata service of one machine; nil means simcloud's own.
+	// Metadata is the metadata service of one machine; nil means that there is none.
 	// It is called with the world locked.
 	Metadata func(w *World, id string) http.Handler
+	// Left names what is left in the account beside machines: disks, addresses,
+	// schedules. Nil where machines have nothing beside them.
+	Left func(w *World) []string
 	// Env are variables that the cloud gives to programs on a machine; may be nil.
 	Env func(m simapi.Machine) []string
 }
@@ -26,14 +29,19 @@ type Dialect struct {
 // guestEnv is what a machine's programs are told in variables.
 func (w *World) guestEnv(m *machine) func(string) []string {
 	d := w.cfg.Dialect
-	if d == nil || d.Metadata == nil {
+	if d == nil {
 		return func(url string) []string { return []string{"SIMCLOUD_METADATA=" + url} }
 	}
 	var own []string
 	if d.Env != nil {
 		own = d.Env(m.view(time.Time{}))
 	}
-	return func(url string) []string { return append(own, "GPUBROKER_METADATA_URL="+url) }
+	return func(url string) []string {
+		if d.Metadata == nil {
+			return own
+		}
+		return append(own, "GPUBROKER_METADATA_URL="+url)
+	}
 }
 
 // Inside is what a machine's metadata service can tell.
@@ -42,6 +50,7 @@ type Inside struct {
 	UserData  string
 	Notice    *simapi.InstanceAction // nil until a preemption is announced there
 	Rebalance time.Time              // zero until the risk has risen
+	Off       bool                   // powered off from within, and billed until it is ended
 }
 
 // Inside returns what a machine's metadata service can tell now.
@@ -52,7 +61,7 @@ func (w *World) Inside(id string) (Inside, error) {
 	if err != nil {
 		return Inside{}, err
 	}
-	return Inside{m.view(time.Time{}), m.req.UserData, m.notice, m.rebalance}, nil
+	return Inside{m.view(time.Time{}), m.req.UserData, m.notice, m.rebalance, m.dark && m.stopping.IsZero()}, nil
 }
 
 // PowerOff is the shutdown of a machine from within.

@@ -88,10 +88,14 @@ func (w *World) Notices(ctx context.Context, after int64, wait time.Duration) (s
 // metadata is the address that only the machine itself can reach, in the words
 // of the world's dialect.
 func (w *World) metadata(m *machine) http.Handler {
-	if d := w.cfg.Dialect; d != nil && d.Metadata != nil {
-		return d.Metadata(w, m.id)
+	d := w.cfg.Dialect
+	switch {
+	case d == nil:
+		return w.ownMetadata(m)
+	case d.Metadata == nil:
+		return http.NotFoundHandler()
 	}
-	return w.ownMetadata(m)
+	return d.Metadata(w, m.id)
 }
 
 // ownMetadata is simcloud's own:

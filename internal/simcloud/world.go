@@ -240,8 +240,12 @@ func (w *World) Events(after int64) []simapi.Event {
 // About states the rules that hold now.
 func (w *World) About() simapi.About {
 	w.enter()
-	defer w.mu.Unlock()
 	cfg := w.cfg
 	cfg.SelfEnd, cfg.EndAction = w.selfEnd, w.endAction
-	return simapi.About{Currency: cfg.Currency, Capabilities: cfg.Capabilities(), Now: w.now}
+	about := simapi.About{Currency: cfg.Currency, Capabilities: cfg.Capabilities(), Now: w.now}
+	w.mu.Unlock()
+	if cfg.Dialect != nil && cfg.Dialect.Left != nil {
+		about.Left = cfg.Dialect.Left(w)
+	}
+	return about
 }

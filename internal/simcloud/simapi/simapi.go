@@ -147,6 +147,7 @@ type About struct {
 	Currency     money.Currency         `json:"currency"`
 	Capabilities providers.Capabilities `json:"capabilities"`
 	Now          time.Time              `json:"now"`
+	Left         []string               `json:"left,omitzero"` // in the account beside machines, in a dialect's words
 }
 
 // Invoice is what the cloud charges: GET /v1/invoice.
