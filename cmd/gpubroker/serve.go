@@ -34,7 +34,6 @@ import (
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/objects"
-	"gpubroker/internal/objects/s3"
 	"gpubroker/internal/secret"
 	"gpubroker/internal/state"
 	"gpubroker/internal/store"
@@ -336,60 +335,6 @@ func keepLeading(ctx context.Context, st queue.Store, holder string, epoch int64
 			tables.SetEpoch(epoch)
 		}
 	}
-}
-
-func objectsURL(cfg *config.Config) string {
-	if cfg.Objects.URL == "" {
-		return filepath.Join(cfg.DataDir, "objects")
-	}
-	return cfg.Objects.URL
-}
-
-func openObjects(cfg *config.Config, public string) (*objects.Stores, error) {
-	key, err := secretFile(filepath.Join(cfg.DataDir, "objects.key"))
-	if err != nil {
-		return nil, err
-	}
-	folders, err := objects.NewFolders(public, key, time.Now)
-	if err != nil {
-		return nil, err
-	}
-	buckets, err := bucketOpener(cfg.Objects)
-	if err != nil {
-		return nil, err
-	}
-	return &objects.Stores{Folders: folders, Schemes: map[string]objects.Opener{"s3": buckets}}, nil
-}
-
-// bucketOpener opens buckets as the configuration says where they are and with
-// which key, for the broker's own objects and for what jobs name.
-func bucketOpener(o config.Objects) (objects.Opener, error) {
-	open := objects.Opener(s3.Open)
-	if !o.AccessKey.IsZero() {
-		access, err := o.AccessKey.Read()
-		if err != nil {
-			return nil, fmt.Errorf("objects.access_key: %w", err)
-		}
-		secret, err := o.SecretKey.Read()
-		if err != nil {
-			return nil, fmt.Errorf("objects.secret_key: %w", err)
-		}
-		open = s3.With(access.Reveal(), secret.Reveal())
-	}
-	return func(ctx context.Context, u *url.URL) (objects.Store, error) {
-		q := u.Query()
-		for name, value := range map[string]string{"endpoint": o.Endpoint, "region": o.Region} {
-			if value != "" && !q.Has(name) {
-				q.Set(name, value)
-			}
-		}
-		if o.PathStyle && !q.Has("path_style") {
-			q.Set("path_style", "true")
-		}
-		at := *u
-		at.RawQuery = q.Encode()
-		return open(ctx, &at)
-	}, nil
 }
 
 // secretFile reads a secret of 32 bytes, and draws it when it is not there.

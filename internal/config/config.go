@@ -66,19 +66,24 @@ type TLS struct {
 	Names []string `json:"names" single:"true" doc:"further names and addresses for the broker's own certificate"`
 }
 
-// Objects is where files are kept: a folder, or a bucket of an S3 store.
+// Objects is where files are kept: a folder, or a bucket of an S3 store, Google
+// Cloud Storage or Azure Blob Storage. Its keys serve the locations that jobs name
+// as well.
 type Objects struct {
-	URL       string     `json:"url" doc:"a folder, or s3://bucket/prefix"`
-	Endpoint  string     `json:"endpoint" doc:"URL of an S3 store that is not AWS"`
-	Region    string     `json:"region" doc:"region of the bucket"`
-	PathStyle bool       `json:"path_style" doc:"address buckets by path, as most stores other than AWS want"`
-	AccessKey secret.Ref `json:"access_key" doc:"without it the standard credential chain is used"`
-	SecretKey secret.Ref `json:"secret_key" doc:"goes with access_key"`
+	URL         string     `json:"url" doc:"a folder, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"`
+	Endpoint    string     `json:"endpoint" doc:"URL of the store where it is not the cloud's usual one: an S3 store that is not AWS, an emulator"`
+	Region      string     `json:"region" doc:"region of an S3 bucket"`
+	PathStyle   bool       `json:"path_style" doc:"address S3 buckets by path, as most stores other than AWS want"`
+	AccessKey   secret.Ref `json:"access_key" doc:"of an S3 store; without it the standard credential chain is used"`
+	SecretKey   secret.Ref `json:"secret_key" doc:"goes with access_key"`
+	Credentials secret.Ref `json:"credentials" doc:"a service account's key file for gs://; without it Google's credential chain is used"`
+	Account     string     `json:"account" doc:"storage account of azblob://"`
+	AccountKey  secret.Ref `json:"account_key" doc:"shared key of account; without it Azure's credential chain is used"`
 }
 
 // Location is a place that jobs may name.
 type Location struct {
-	Prefix   string   `json:"prefix" required:"true" doc:"a folder of the broker's machine, or s3://bucket/prefix"`
+	Prefix   string   `json:"prefix" required:"true" doc:"a folder of the broker's machine, or s3://bucket/prefix, gs://… or azblob://…"`
 	Projects []string `json:"projects" single:"true" doc:"only jobs of these projects; default: all"`
 }
 

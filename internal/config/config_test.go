@@ -162,6 +162,13 @@ func TestAddressRules(t *testing.T) {
 		{"objects: {url: /data/objects}", ""},
 		{"objects: {url: /data/objects, region: x}", "only an S3 store"},
 		{"objects: {url: s3://b, access_key: env:A}", "go together"},
+		{"objects: {url: gs://b/p, credentials: env:G, endpoint: 'http://127.0.0.1:1'}", ""},
+		{"objects: {url: gs://b, region: x}", "only an S3 store"},
+		{"objects: {url: azblob://c/p, account: a, account_key: env:K}", ""},
+		{"objects: {url: azblob://c, account_key: env:K}", "no account"},
+		{"objects: {url: azblob://}", "the bucket is missing"},
+		{"objects: {url: /data/objects, endpoint: 'http://127.0.0.1:1'}", "a folder has no endpoint"},
+		{"objects: {url: 'ftp://b'}", "no object store of the kind"},
 		{"providers: [{name: a, type: hosts, settings: {x: 1}}]\nqueues: [{name: q, projects: any}]", ""},
 	} {
 		_, err := Parse("c.yaml", []byte(c.text), types)

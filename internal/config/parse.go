@@ -213,20 +213,29 @@ func (k checker) store() {
 	}
 	o := c.Objects
 	scheme, rest, isURL := strings.Cut(o.URL, "://")
-	s3 := isURL && scheme == "s3"
+	if !isURL {
+		scheme = "file"
+	}
+	bucket := slices.Contains([]string{"s3", "gs", "azblob"}, scheme)
 	switch {
-	case isURL && scheme != "s3" && scheme != "file":
-		k.Errorf("objects.url", "write a folder, or s3://bucket/prefix", "there is no object store of the kind %q", scheme)
-	case s3 && strings.Trim(rest, "/") == "":
-		k.Errorf("objects.url", "write s3://bucket/prefix", "the bucket is missing")
+	case !bucket && scheme != "file":
+		k.Errorf("objects.url", "write a folder, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix", "there is no object store of the kind %q", scheme)
+	case bucket && strings.Trim(rest, "/") == "":
+		k.Errorf("objects.url", "write "+scheme+"://bucket/prefix", "the bucket is missing")
 	}
 	for _, x := range []struct {
 		path  string
 		given bool
-	}{{"endpoint", o.Endpoint != ""}, {"region", o.Region != ""}, {"path_style", o.PathStyle}, {"access_key", !o.AccessKey.IsZero()}, {"secret_key", !o.SecretKey.IsZero()}} {
-		if x.given && !s3 && !k.Faulty("objects.url") {
+	}{{"region", o.Region != ""}, {"path_style", o.PathStyle}, {"access_key", !o.AccessKey.IsZero()}, {"secret_key", !o.SecretKey.IsZero()}} {
+		if x.given && scheme != "s3" && !k.Faulty("objects.url") {
 			k.Errorf("objects."+x.path, "leave it out, or set objects.url to s3://bucket/prefix", "only an S3 store has this")
 		}
+	}
+	if o.Endpoint != "" && !bucket && !k.Faulty("objects.url") {
+		k.Errorf("objects.endpoint", "leave it out, or set objects.url to a bucket", "a folder has no endpoint")
+	}
+	if !o.AccountKey.IsZero() && o.Account == "" {
+		k.Errorf("objects.account_key", "name the storage account in objects.account", "there is no account that this is the key of")
 	}
 	if o.AccessKey.IsZero() != o.SecretKey.IsZero() && !k.Faulty("objects") {
 		k.Errorf("objects", "", "access_key and secret_key go together")

@@ -181,7 +181,7 @@ func (b *Broker) expand(ctx context.Context, id string, s *Submission, source sp
 		return nil
 	}
 	for input, err := range s.inputs(ctx, source) {
-		if err == nil && isObject(input) {
+		if err == nil && spec.IsLocation(input) {
 			err = b.mayTouch(who{s.Spec.Project, s.Anywhere}, input)
 		}
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/nearest"
+	"gpubroker/internal/spec"
 	"gpubroker/internal/spec/template"
 	"gpubroker/internal/state"
 	"gpubroker/internal/workdir"
@@ -115,7 +116,7 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 			t.Secrets[name] = v.Reveal()
 		}
 	}
-	if isObject(input) {
+	if spec.IsLocation(input) {
 		t.InputPath = path.Join(inputDir, path.Base(input))
 		t.Fetch = append(t.Fetch, agentapi.Fetch{Name: input, Path: t.InputPath})
 	}
@@ -171,11 +172,6 @@ func devices(s *parsed, i *queue.Instance, slot int) []int {
 		out = append(out, (slot*per+k)%int(i.GPUs))
 	}
 	return out
-}
-
-// isObject reports whether an input names something that can be fetched.
-func isObject(input string) bool {
-	return strings.HasPrefix(input, "s3://") || strings.HasPrefix(input, "file://") || strings.HasPrefix(input, "/")
 }
 
 // workdirScheme marks a work folder that was uploaded by content.

@@ -444,7 +444,14 @@ func checkFiles(j *Job, report reporter, faulty func(string) bool) {
 }
 
 // schemes are those of the stores that the broker reads.
-var schemes = []string{"s3", "file"}
+var schemes = []string{"s3", "gs", "azblob", "file"}
+
+// IsLocation reports whether a text names an object in one of the broker's stores,
+// and not a value.
+func IsLocation(text string) bool {
+	scheme, _, ok := strings.Cut(text, "://")
+	return ok && slices.Contains(schemes, scheme) || strings.HasPrefix(text, "/")
+}
 
 func checkLocation(at, text string, report reporter) {
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -452,7 +459,7 @@ func checkLocation(at, text string, report reporter) {
 	case text == "":
 		report(at, "write for example s3://bucket/folder/", "expected a location")
 	case ok && !slices.Contains(schemes, scheme):
-		report(at, cmp.Or(nearest.Hint(scheme, schemes), "this version reads and writes "+strings.Join(schemes, ":// and ")+":// and paths"), "there is no store %q", scheme+"://")
+		report(at, cmp.Or(nearest.Hint(scheme, schemes), "this version reads and writes "+strings.Join(schemes, "://, ")+":// and paths"), "there is no store %q", scheme+"://")
 	case ok && strings.Trim(rest, "/") == "":
 		report(at, "write for example s3://bucket/folder/", "the bucket is missing in %q", text)
 	}
