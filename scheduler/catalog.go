@@ -16,9 +16,11 @@ type Catalog struct {
 	Shapes   []Shape
 	Offers   int // in all shapes
 
-	providers []string           // names, sorted
-	families  []providers.Market // markets without their zones, as quotas see them
-	seen      []time.Time        // when offers were seen, ascending and distinct
+	providers []string                // names, sorted
+	families  []providers.Market      // markets without their zones, as quotas see them
+	seen      [len(kinds)][]time.Time // when offers were seen, ascending and distinct
+
+	commitments []Commitment
 }
 
 // Shape is offers that differ only in market and price.
@@ -38,9 +40,11 @@ type Offer struct {
 	Seen      time.Time
 	Currency  money.Currency
 
-	provider int   // index in the catalog's providers
-	family   int32 // index in the catalog's families
-	shape    int32 // index in the catalog's shapes
+	least      money.Rate // what counts in the order: under Price only where a commitment covers it
+	commitment int        // number of the commitment, from 1; 0 is none
+	provider   int        // index in the catalog's providers
+	family     int32      // index in the catalog's families
+	shape      int32      // index in the catalog's shapes
 }
 
 // NewCatalog groups offers by shape. Its result does not depend on their order.
@@ -91,7 +95,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 		*list = append(*list, Offer{
 			Market: o.Market, Price: o.Price, Reference: onDemand[place{o.Provider, o.Region, o.Type}],
 			Full: o.Available == providers.Full, Capacity: o.Capacity, Seen: o.Seen.UTC(), Currency: o.Currency,
-			provider: names[o.Provider], family: families[family],
+			provider: names[o.Provider], family: families[family], least: o.Price,
 		})
 	}
 	slices.SortFunc(c.Shapes, func(a, b Shape) int { return compareShapes(&a.Shape, &b.Shape) })
@@ -100,15 +104,18 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 		slices.SortFunc(s.Spot, compareOffers)
 		slices.SortFunc(s.OnDemand, compareOffers)
 		c.Offers += len(s.Spot) + len(s.OnDemand)
-		for _, list := range [...][]Offer{s.Spot, s.OnDemand} {
+		for k := range kinds {
+			list := s.list(k)
 			for j := range list {
-				c.seen = append(c.seen, list[j].Seen)
+				c.seen[k] = append(c.seen[k], list[j].Seen)
 				list[j].shape = int32(i)
 			}
 		}
 	}
-	slices.SortFunc(c.seen, time.Time.Compare)
-	c.seen = slices.CompactFunc(c.seen, time.Time.Equal)
+	for k, seen := range c.seen {
+		slices.SortFunc(seen, time.Time.Compare)
+		c.seen[k] = slices.CompactFunc(seen, time.Time.Equal)
+	}
 	return c
 }
 
@@ -140,7 +147,7 @@ func newer(a, b *providers.Offer) bool {
 }
 
 func compareOffers(a, b Offer) int {
-	if order := cmp.Compare(a.Price, b.Price); order != 0 {
+	if order := cmp.Compare(a.least, b.least); order != 0 {
 		return order
 	}
 	return a.Market.Compare(b.Market)
@@ -176,12 +183,30 @@ func (s *Shape) list(k int) []Offer {
 	return s.OnDemand
 }
 
-// staleAt is the first moment after now at which an offer turns stale.
-func (c *Catalog) staleAt(now time.Time, stale time.Duration) time.Time {
-	// An offer is used while now - seen <= stale.
-	i, _ := slices.BinarySearchFunc(c.seen, now.Add(-stale), time.Time.Compare)
-	if i == len(c.seen) {
+// Stale is from what age on an offer is not used; 0 is never.
+type Stale struct{ Spot, OnDemand time.Duration }
+
+// Of is what holds for a kind of capacity.
+func (s Stale) Of(k providers.Kind) time.Duration {
+	if k == providers.Spot {
+		return s.Spot
+	}
+	return s.OnDemand
+}
+
+// Is reports whether an offer that was seen at a moment is too old now.
+func (s Stale) Is(k providers.Kind, seen, now time.Time) bool {
+	of := s.Of(k)
+	return of > 0 && now.Sub(seen) > of
+}
+
+// staleAt is the first moment after now at which an offer of kinds[k] turns stale.
+func (c *Catalog) staleAt(k int, now time.Time, stale Stale) time.Time {
+	of := stale.Of(kinds[k])
+	// An offer is used while now - seen <= of.
+	i, _ := slices.BinarySearchFunc(c.seen[k], now.Add(-of), time.Time.Compare)
+	if of <= 0 || i == len(c.seen[k]) {
 		return time.Time{}
 	}
-	return c.seen[i].Add(stale + 1)
+	return c.seen[k][i].Add(of + 1)
 }

@@ -214,7 +214,7 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return full
 	case p.short(o) >= 0:
 		return noQuota
-	case p.Settings.Stale > 0 && p.Now.Sub(o.Seen) > p.Settings.Stale:
+	case p.Settings.Stale.Is(o.Market.Kind, o.Seen, p.Now):
 		return stale
 	case n.MaxPrice > 0 && o.Price > n.MaxPrice:
 		return overMax
@@ -291,12 +291,12 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 			}
 			for j := range list {
 				o := &list[j]
-				if !whole && ready[k].closed(l.floor(o.Price, f)) {
+				if !whole && ready[k].closed(l.floor(o.least, f)) {
 					t.add(dearer, o, len(list)-j)
 					break
 				}
 				why := p.rule(l, c, o)
-				if why == overMax && !whole {
+				if why == overMax && !whole && o.commitment == 0 {
 					t.add(why, o, len(list)-j) // the rest is dearer still
 					break
 				}
@@ -304,7 +304,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 					t.add(why, o, 1)
 					continue
 				}
-				one := p.price(l, p.Catalog, f, o)
+				one := p.price(l, f, o, o.Price)
 				if cool, is := p.cooled(o.Market); is {
 					one.cooled = cool.Until
 					t.add(cooledDown, o, 1)
@@ -313,13 +313,21 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				}
 				ch.usable++
 				ready[k].add(&one)
+				if p.spare(o) > 0 {
+					one = p.price(l, f, o, paidFor)
+					one.committed = true
+					ready[k].add(&one)
+				}
 			}
 		}
 	}
 	ch.candidates = slices.Concat(ready[0].list, ready[1].list, cooled[0].list, cooled[1].list)
 	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.compare(&b) })
 	for i := range ch.candidates {
-		ch.candidates[i].name = ch.candidates[i].offer.Market.String()
+		c := &ch.candidates[i]
+		if c.name = c.offer.Market.String(); c.committed {
+			c.name += committedMark
+		}
 	}
 	ch.reasons = t.counts()
 	return ch

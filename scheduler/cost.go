@@ -26,23 +26,25 @@ const (
 
 // candidate is an offer that may be chosen, with what finishing there costs.
 type candidate struct {
-	offer   *Offer
-	shape   *Shape
-	fit     fitted
-	billing money.Billing
-	deep    int           // tasks that a slot may run one after another
-	rounds  int           // that it does, as far as there are any
-	tasks   int           // that share the machine's cost
-	task    time.Duration // of one, staging not counted
-	stage   time.Duration // before each
-	delay   time.Duration // from launch to the first useful work
-	rate    string
-	cooled  time.Time
-	late    bool
-	history policy.History
-	name    string        // of the market, for the policy
-	hold    time.Duration // that the machine is expected to be held
-	per     money.Amount  // cost of one task
+	offer     *Offer
+	price     money.Rate // of the whole machine per hour, as it is compared
+	committed bool       // paid for already
+	shape     *Shape
+	fit       fitted
+	billing   money.Billing
+	deep      int           // tasks that a slot may run one after another
+	rounds    int           // that it does, as far as there are any
+	tasks     int           // that share the machine's cost
+	task      time.Duration // of one, staging not counted
+	stage     time.Duration // before each
+	delay     time.Duration // from launch to the first useful work
+	rate      string
+	cooled    time.Time
+	late      bool
+	history   policy.History
+	name      string        // of the market, for the policy
+	hold      time.Duration // that the machine is expected to be held
+	per       money.Amount  // cost of one task
 }
 
 // Bound is the price that a machine's reservations assume for life: the price on
@@ -146,12 +148,12 @@ func (l *load) rounds(deep, slots int) int {
 	return min(n, (l.waiting+slots-1)/slots)
 }
 
-// price works out what the load costs at an offer.
-func (s *Snapshot) price(l *load, c *Catalog, f fitted, o *Offer) candidate {
+// price works out what the load costs at an offer, at that price per hour.
+func (s *Snapshot) price(l *load, f fitted, o *Offer, price money.Rate) candidate {
 	caps := s.Providers[o.Market.Provider].Capabilities
 	task, rate := l.on(f.figure)
 	out := candidate{
-		offer: o, shape: &c.Shapes[f.shape], fit: f, billing: caps.Billing, task: task, rate: rate, stage: l.stage,
+		offer: o, price: price, shape: &s.Catalog.Shapes[f.shape], fit: f, billing: caps.Billing, task: task, rate: rate, stage: l.stage,
 		delay: caps.BootTime + l.stage, history: s.history(o.Market),
 	}
 	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, task+l.stage, caps.Billing)
@@ -181,7 +183,7 @@ func (c *candidate) view() policy.Candidate {
 	}
 	tasks := money.Rate(c.tasks)
 	return policy.Candidate{
-		Market: c.name, Kind: kind, Price: (c.offer.Price + tasks - 1) / tasks, Billing: c.billing,
+		Market: c.name, Kind: kind, Price: (c.price + tasks - 1) / tasks, Billing: c.billing,
 		Work: c.work(), Delay: c.delay, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
@@ -213,13 +215,13 @@ func (c *candidate) compare(o *candidate) int {
 	if order = cmp.Or(order, cmp.Compare(c.per, o.per), cmp.Compare(c.delay, o.delay)); order != 0 {
 		return order
 	}
-	return c.offer.Market.Compare(o.offer.Market)
+	return cmp.Or(c.offer.Market.Compare(o.offer.Market), truth(o.committed, c.committed))
 }
 
 // option shows a candidate's cost in parts, for one task.
 func (c *candidate) option(limit money.Rate) Option {
 	exact := func(d time.Duration) money.Amount {
-		a, err := money.Charge(d, c.offer.Price, money.Billing{Unit: time.Nanosecond})
+		a, err := money.Charge(d, c.price, money.Billing{Unit: time.Nanosecond})
 		if err != nil {
 			return money.MaxAmount
 		}
@@ -234,7 +236,7 @@ func (c *candidate) option(limit money.Rate) Option {
 	return Option{
 		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
 		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay, Time: c.task, Rate: c.rate,
-		Late: c.late, Cooled: c.cooled, Cost: p,
+		Late: c.late, Cooled: c.cooled, Committed: c.committed, Cost: p,
 	}
 }
 

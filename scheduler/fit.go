@@ -404,7 +404,7 @@ func (f *fitSet) sort(c *Catalog, k int) {
 func firstPrice(list []Offer) money.Rate {
 	for i := range list {
 		if list[i].Price > 0 {
-			return list[i].Price
+			return list[i].least
 		}
 	}
 	return math.MaxInt64

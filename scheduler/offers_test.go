@@ -25,7 +25,7 @@ func listed(t *testing.T) *schedtest.World {
 		t.Fatal(err)
 	}
 	w := schedtest.New()
-	w.Settings.Stale = 0 // a dated table
+	w.Settings.Stale = scheduler.Stale{} // a dated table
 	for _, o := range offers {
 		if o.Seen.Year() < 2026 {
 			continue // good for shapes, says its source, and not for prices
@@ -124,7 +124,7 @@ func TestListedOffers(t *testing.T) {
 // says so for every one.
 func TestOldOffersAreNotUsed(t *testing.T) {
 	w := listed(t)
-	w.Settings.Stale = time.Hour
+	w.Settings.Stale = scheduler.Stale{Spot: time.Hour, OnDemand: time.Hour}
 	if _, err := w.Command("jobs", "job anything"); err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,7 @@ type pass struct {
 	projectMachines map[string]int
 	projectTasks    map[string]int           // running, and placed by this pass
 	accountMachines map[string]int           // by provider
+	committed       []int                    // machines on each commitment
 	overdue         map[string]int           // by machine: tasks on it that should have ended long ago
 	coming          map[providers.Market]int // machines under way
 	launching       int
@@ -84,6 +85,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	}
 	p.quotas = newRoom(s)
 	p.index(s.Machines)
+	p.commit()
 	p.out.Decisions = make([]Decision, 0, len(s.Groups))
 	return p
 }
@@ -207,8 +209,8 @@ func (p *pass) place(g *Group, d *Decision) {
 func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 	ch := p.choose(c, *l)
 	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(g.Needs.MaxPrice)
-	if p.Settings.Stale > 0 {
-		p.wake(p.Catalog.staleAt(p.Now, p.Settings.Stale))
+	for k := range kinds {
+		p.wake(p.Catalog.staleAt(k, p.Now, p.Settings.Stale))
 	}
 	if len(ch.candidates) == 0 {
 		d.Why = nothingFits(ch)
@@ -243,7 +245,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	// for as many tasks as it may take.
 	follows := p.follow(g, c, l, one)
 	for need := g.Waiting - d.Placed - follows; need > 0 && d.Placed < room; need -= slots * one.deep {
-		if p.soldOut(one.offer) {
+		if p.gone(one) {
 			return false
 		}
 		if d.Why = p.limits(g); !d.Why.IsZero() {
@@ -263,6 +265,9 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		p.accountMachines[lease.Market.Provider]++
 		p.coming[lease.Market]++
 		p.draw(one.offer)
+		if n := one.offer.commitment; n > 0 {
+			p.committed[n-1]++
+		}
 		p.launching++
 		d.Launched++
 		d.Placed += lease.Tasks
@@ -302,9 +307,14 @@ func (p *pass) taken(o *Offer) int {
 	return n
 }
 
+// gone reports whether nothing more is to be had at a candidate.
+func (p *pass) gone(c *candidate) bool {
+	return p.soldOut(c.offer) || c.committed && p.spare(c.offer) <= 0
+}
+
 // inStock leaves out the candidates that have no more.
 func (p *pass) inStock(candidates []candidate) []candidate {
-	gone := func(one candidate) bool { return p.soldOut(one.offer) }
+	gone := func(one candidate) bool { return p.gone(&one) }
 	if !slices.ContainsFunc(candidates, gone) {
 		return candidates
 	}
@@ -326,12 +336,12 @@ func nothingFits(ch *choice) reason.Reason {
 }
 
 func chosenFirst(list []Option, chosen Option) []Option {
-	if len(list) > 0 && list[0].Market == chosen.Market {
+	if len(list) > 0 && list[0].Market == chosen.Market && list[0].Committed == chosen.Committed {
 		return list
 	}
 	out := []Option{chosen}
 	for _, o := range list {
-		if o.Market != chosen.Market && len(out) < best {
+		if (o.Market != chosen.Market || o.Committed != chosen.Committed) && len(out) < best {
 			out = append(out, o)
 		}
 	}
@@ -366,7 +376,7 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 	d := policy.Decide(v)
 	if d.Market >= 0 {
 		// People read the price of the machine, not of a task's share.
-		d.Why.Price = candidates[d.Market].offer.Price
+		d.Why.Price = candidates[d.Market].price
 	}
 	return d
 }

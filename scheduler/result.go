@@ -106,7 +106,10 @@ type Option struct {
 	Rate   string           `json:"rate"`            // measured, given, modelled, assumed: where Time is from
 	Late   bool             `json:"late,omitzero"`   // not done by the deadline
 	Cooled time.Time        `json:"cooled,omitzero"` // left alone until then
-	Cost   Parts            `json:"cost"`
+	// Committed: paid for already, so that the cost is 0. Price and Bound are what is
+	// reserved all the same.
+	Committed bool  `json:"committed,omitzero"`
+	Cost      Parts `json:"cost"`
 }
 
 // Parts are what one task costs.

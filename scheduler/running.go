@@ -77,7 +77,7 @@ func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
 	ch := p.choose(c, l)
 	current := &policy.Placement{
 		Candidate: policy.Candidate{
-			Market: m.Market.String(), Kind: kind, Price: m.Price, Billing: m.Billing,
+			Market: m.Market.String(), Kind: kind, Price: p.margin(m), Billing: m.Billing,
 			Work: max(time.Second, work), History: p.history(m.Market),
 		},
 		Since: r.Since, Running: r.Useful,

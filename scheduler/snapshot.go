@@ -42,7 +42,7 @@ type Settings struct {
 	Lease        time.Duration            // length of a lease
 	ProjectLease map[string]time.Duration // where it differs
 	Idle         time.Duration            // how long an empty machine is kept when billed by the second
-	Stale        time.Duration            // an offer seen longer ago is not used
+	Stale        Stale                    // an offer seen longer ago is not used
 	Launches     int                      // launches under way at most, over all; 0 means no limit
 	AllMachines  int                      // machines at most, over all; 0 means no limit
 	Machines     map[string]int           // machines of a project at most

@@ -151,18 +151,15 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string, task
 		j.Tasks = &spec.Tasks{Parallelism: t.Parallelism, List: slices.Repeat([]string{"unknown"}, max(tasks, 1))}
 	}
 	now := a.Now().UTC()
-	accounts, oldest := map[string]scheduler.Provider{}, now
+	accounts := map[string]scheduler.Provider{}
 	for _, o := range offers {
 		accounts[o.Provider] = scheduler.Provider{Capabilities: assumed()}
-		if o.Seen.Before(oldest) {
-			oldest = o.Seen
-		}
 	}
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return p, nil, err
 	}
-	set := scheduler.Settings{Lease: 20 * time.Minute, Idle: 2 * time.Minute, Stale: now.Sub(oldest) + 365*24*time.Hour}
+	set := scheduler.Settings{Lease: 20 * time.Minute, Idle: 2 * time.Minute}
 	catalog := scheduler.NewCatalog(1, offers)
 	draw := func(at time.Time) (scheduler.Explanation, *scheduler.Snapshot, error) {
 		snap, err := control.Alone(ctx, j, spec.Local{Dir: root}, catalog, accounts, set, at)

@@ -40,6 +40,7 @@ type Config struct {
 	Budgets   []Budget       `json:"budgets" doc:"caps on money; all that match hold together"`
 	Locations []Location     `json:"locations" doc:"places that jobs may read inputs from and write outputs to; admins' jobs may name any"`
 	Secrets   []secret.Ref   `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
+	Stale     Stale          `json:"stale" doc:"from what age on a price is not used"`
 	Leases    Leases         `json:"leases" doc:"how long machines may live without a word from the broker"`
 	Limits    Limits         `json:"limits" doc:"bounds that protect accounts and the broker"`
 	Intervals Intervals      `json:"intervals" doc:"how often the broker looks"`
@@ -89,12 +90,38 @@ type Location struct {
 
 // Provider is a named account.
 type Provider struct {
-	Name          string   `json:"name" required:"true" doc:"what people call it"`
-	Type          string   `json:"type" required:"true" doc:"kind of provider: simcloud, hosts, …"`
-	Projects      []string `json:"projects" single:"true" doc:"only these projects may use it; default: all"`
-	AllowGuestEnd bool     `json:"allow_guest_end" doc:"use it although nothing at the provider ends a machine that the broker has lost"`
-	MaxMachines   int      `json:"max_machines" min:"0" max:"100000" doc:"most machines at once; default: the account's quota"`
-	Settings      Settings `json:"settings" doc:"what the provider's type asks for"`
+	Name          string       `json:"name" required:"true" doc:"what people call it"`
+	Type          string       `json:"type" required:"true" doc:"kind of provider: simcloud, hosts, …"`
+	Projects      []string     `json:"projects" single:"true" doc:"only these projects may use it; default: all"`
+	AllowGuestEnd bool         `json:"allow_guest_end" doc:"use it although nothing at the provider ends a machine that the broker has lost"`
+	MaxMachines   int          `json:"max_machines" min:"0" max:"100000" doc:"most machines at once; default: the account's quota"`
+	Discounts     []Discount   `json:"discounts" doc:"what the account pays less than the provider's prices; the first that fits counts"`
+	Commitments   []Commitment `json:"commitments" doc:"machines that are paid for already, used or not"`
+	Settings      Settings     `json:"settings" doc:"what the provider's type asks for"`
+}
+
+// Discount is a part of a price that the account does not pay.
+type Discount struct {
+	Percent Percent  `json:"percent" required:"true" doc:"of the price, such as 12%"`
+	Kinds   []string `json:"kinds" single:"true" enum:"spot,on-demand" doc:"kinds of machines that it holds for; default: both"`
+	Types   []string `json:"types" single:"true" doc:"instance types that it holds for, * stands for any letters; default: all"`
+}
+
+// Commitment is capacity that is paid for by the hour, used or not.
+type Commitment struct {
+	Type     string         `json:"type" required:"true" doc:"instance type"`
+	Machines int            `json:"machines" required:"true" min:"1" max:"100000" doc:"how many"`
+	Region   string         `json:"region" doc:"where; default: anywhere"`
+	Zone     string         `json:"zone" doc:"where in the region; default: anywhere"`
+	Kind     string         `json:"kind" enum:"spot,on-demand" doc:"kind of machines"`
+	Sunk     quantity.Money `json:"sunk" doc:"what each of them costs per hour, used or not; shown beside the price"`
+	Until    Day            `json:"until" doc:"its last day (UTC); default: no end"`
+}
+
+// Stale is from what age on a price is not used.
+type Stale struct {
+	Spot     quantity.Duration `json:"spot" doc:"price of a spot machine"`
+	OnDemand quantity.Duration `json:"on_demand" doc:"price of an on-demand machine"`
 }
 
 // Settings is an account's own part, as JSON. The adapter reads and checks it.
@@ -170,6 +197,8 @@ func (c *Config) fill() {
 	fill(&c.DataDir, "gpubroker-data")
 	fill(&c.Listen, "127.0.0.1:7743")
 	fill(&c.Currency, money.USD)
+	fill(&c.Stale.Spot, minutes(60))
+	fill(&c.Stale.OnDemand, minutes(6*60))
 	fill(&c.Leases.Length, minutes(20))
 	fill(&c.Leases.Idle, minutes(2))
 	fill(&c.Limits.RunningPerProject, 100_000)
@@ -192,6 +221,11 @@ func (c *Config) fill() {
 	for i := range c.Projects {
 		fill(&c.Projects[i].Lease, c.Leases.Length)
 		fill(&c.Projects[i].MaxRunning, c.Limits.RunningPerProject)
+	}
+	for i := range c.Providers {
+		for j := range c.Providers[i].Commitments {
+			fill(&c.Providers[i].Commitments[j].Kind, "on-demand")
+		}
 	}
 	for i := range c.Budgets {
 		b := &c.Budgets[i]

@@ -47,6 +47,7 @@ func Parse(name string, text []byte, types []string) (*Config, error) {
 		c.fill()
 		k.names(types)
 		k.budgets()
+		k.ages()
 	}
 	if err := d.Err(); err != nil {
 		return nil, err
@@ -257,6 +258,8 @@ func (k checker) times() {
 	between("leases.length", c.Leases.Length.Std(), time.Minute, 24*time.Hour)
 	between("leases.idle", c.Leases.Idle.Std(), time.Second, 24*time.Hour)
 	between("intervals.offers", c.Intervals.Offers.Std(), time.Second, time.Hour)
+	between("stale.spot", c.Stale.Spot.Std(), time.Minute, 30*24*time.Hour)
+	between("stale.on_demand", c.Stale.OnDemand.Std(), time.Minute, 30*24*time.Hour)
 	between("intervals.observe", c.Intervals.Observe.Std(), time.Second, 10*time.Minute)
 	between("intervals.sweep", c.Intervals.Sweep.Std(), 10*time.Second, time.Hour)
 	for i, p := range c.Projects {
@@ -305,6 +308,7 @@ func (k checker) names(types []string) {
 		for n, name := range p.Projects {
 			known(fmt.Sprintf("%s.projects[%d]", at, n), name)
 		}
+		k.prices(at, &p)
 	}
 	for i, q := range c.Queues {
 		at := fmt.Sprintf("queues[%d]", i)

@@ -17,25 +17,6 @@ import (
 	"gpubroker/queue"
 )
 
-// offers refreshes what providers offer. A failed refresh keeps the old list at
-// its true age.
-func (b *Broker) offers(ctx context.Context) (time.Duration, error) {
-	var errs []error
-	for name, a := range b.accounts {
-		now := b.now()
-		catalog, err := a.Catalog(ctx, everything)
-		if err != nil {
-			b.market.Fail(name, err, now)
-			errs = append(errs, fmt.Errorf("offers of %s: %w", name, err))
-			continue
-		}
-		if b.market.Replace(name, catalog.Offers, now) {
-			b.state.Poke()
-		}
-	}
-	return 0, errors.Join(errs...)
-}
-
 // adopt commits saves that were whole when the last broker died before their
 // commit: those of attempts that were current. It runs once, before the agents
 // are heard.

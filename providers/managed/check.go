@@ -58,8 +58,9 @@ type Quarantined struct {
 // clockSkew is how far a provider's clock may be ahead of ours.
 const clockSkew = 5 * time.Minute
 
-// sortOut keeps the order of the offers.
-func sortOut(provider string, offers []providers.Offer, now time.Time) Catalog {
+// SortOut splits a list of offers of one provider by the contract. It keeps their
+// order, and sets the zone of their times.
+func SortOut(provider string, offers []providers.Offer, now time.Time) Catalog {
 	first := make(map[providers.Market]int, len(offers))
 	differ := map[providers.Market]bool{}
 	for i := range offers {

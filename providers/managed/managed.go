@@ -19,6 +19,9 @@ type Options struct {
 	Owner string
 	// Secrets are strings that no error, log or message may show.
 	Secrets []string
+	// Discounts are what the account pays less than the provider says; the first
+	// that fits counts.
+	Discounts []Discount
 	// Rate is the pace in calls per second, and Burst how many may go at once.
 	// Zero means 10 and 20.
 	Rate  rate.Limit
@@ -233,9 +236,12 @@ func (p *Provider) Catalog(ctx context.Context, scope providers.Scope) (Catalog,
 	if err != nil {
 		return Catalog{}, err
 	}
-	c := sortOut(p.name, offers, time.Now())
+	c := SortOut(p.name, offers, time.Now())
 	for _, q := range c.Quarantined {
 		p.breach(ctx, OpOffers, q.Reason, q.Offer.Market.String())
+	}
+	for i := range c.Offers {
+		p.lower(&c.Offers[i])
 	}
 	return c, nil
 }
@@ -252,6 +258,7 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 		return providers.Instance{}, e
 	}
 	inst, err := call(ctx, p, inv, func(ctx context.Context) (providers.Instance, error) {
+		req.PriceMax = p.gross(&req.Market, req.PriceMax)
 		return p.inner.Launch(ctx, req)
 	})
 	if err != nil {
@@ -361,6 +368,7 @@ func (p *Provider) tidy(i providers.Instance) providers.Instance {
 	if i.Ref.Request == "" {
 		i.Ref.Request = i.Tags.Request
 	}
+	i.Price = p.net(&i.Market, i.Price)
 	i.Message = p.secrets.line(i.Message)
 	i.Launched, i.Ended, i.End = i.Launched.UTC(), i.Ended.UTC(), i.End.UTC()
 	i.Tags.DeleteAt = i.Tags.DeleteAt.UTC()

@@ -24,6 +24,7 @@ func (p *Provider) launchMany(ctx context.Context, a providers.BulkLauncher, req
 			p.opts.Metrics.call(p.name, OpLaunchMany, providers.InvalidRequest, 0)
 			continue
 		}
+		req.PriceMax = p.gross(&req.Market, req.PriceMax)
 		at, sent = append(at, i), append(sent, req)
 	}
 	if len(sent) == 0 {

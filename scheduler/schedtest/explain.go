@@ -67,6 +67,8 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 			mark = "~"
 		case o.Late:
 			mark = "!"
+		case o.Committed:
+			mark = "="
 		}
 		fmt.Fprintf(b, "%s %-38s %7s  %7s  %7s  %7s  %7s  %7s %6s\n", mark, shorten(o.Market.String(), 38), cents(money.Amount(o.Price)),
 			cents(o.Cost.Total), cents(o.Cost.Boot), cents(o.Cost.Work), cents(o.Cost.Redo), cents(o.Cost.Rounding), short(o.Time))
@@ -77,6 +79,7 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 	}{
 		{func(o *scheduler.Option) bool { return !o.Cooled.IsZero() }, "~ cools down after a refusal or a preemption"},
 		{func(o *scheduler.Option) bool { return o.Late && o.Cooled.IsZero() }, "! misses the deadline"},
+		{func(o *scheduler.Option) bool { return o.Committed }, "= committed: paid for already"},
 	} {
 		for i := range e.Options {
 			if note.when(&e.Options[i]) {

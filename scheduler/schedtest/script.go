@@ -36,9 +36,10 @@ var Start = time.Date(2026, 11, 5, 22, 0, 0, 0, time.UTC)
 // World is a snapshot in the making.
 type World struct {
 	scheduler.Snapshot
-	Offers []providers.Offer
-	Rows   Book
-	Memo   scheduler.Memo
+	Offers      []providers.Offer
+	Commitments []scheduler.Commitment
+	Rows        Book
+	Memo        scheduler.Memo
 }
 
 // Book is accounts and holds as rows.
@@ -68,7 +69,7 @@ func (b Book) Hold(instance string, k budget.Key) *budget.Hold {
 func New() *World {
 	w := &World{Rows: Book{Accounts: map[string]budget.Account{}, Holds: map[string]budget.Hold{}}}
 	w.Now, w.Facts = Start, gpu.Builtin()
-	w.Settings = scheduler.Settings{Lease: 20 * time.Minute, Idle: 5 * time.Minute, Stale: 24 * time.Hour, Machines: map[string]int{}, QueueTasks: map[string]int{}}
+	w.Settings = scheduler.Settings{Lease: 20 * time.Minute, Idle: 5 * time.Minute, Stale: scheduler.Stale{Spot: 24 * time.Hour, OnDemand: 24 * time.Hour}, Machines: map[string]int{}, QueueTasks: map[string]int{}}
 	w.Providers = map[string]scheduler.Provider{"sim": {Capabilities: providers.Capabilities{
 		BootTime: 2 * time.Minute, SelfEnd: providers.EndRolling, Billing: money.Billing{Unit: time.Second},
 	}}}
@@ -80,7 +81,7 @@ func New() *World {
 // Snap is the snapshot with its catalog built.
 func (w *World) Snap() *scheduler.Snapshot {
 	if w.Catalog == nil {
-		w.Catalog = scheduler.NewCatalog(1, w.Offers)
+		w.Catalog = scheduler.NewCatalog(1, w.Offers).Commit(w.Commitments)
 	}
 	return &w.Snapshot
 }
@@ -99,7 +100,7 @@ func (w *World) Command(name string, input string) (out string, err error) {
 	}()
 	run := map[string]func(*World, *line){
 		"now":      func(w *World, l *line) { w.Now = w.when(l.name) },
-		"settings": (*World).setting, "providers": (*World).provider, "offers": (*World).offer,
+		"settings": (*World).setting, "providers": (*World).provider, "offers": (*World).offer, "commitments": (*World).commitment,
 		"machines": (*World).machine, "jobs": (*World).job, "running": (*World).running,
 		"cooldowns": (*World).cooldown, "budgets": (*World).budget, "history": (*World).past,
 		"quotas": (*World).quota,
@@ -296,6 +297,16 @@ func (w *World) offer(l *line) {
 	w.Offers = append(w.Offers, o)
 }
 
+// commitment reads the market that it covers, where "-" is any region or zone, and
+// how many machines.
+func (w *World) commitment(l *line) {
+	m := Market(strings.ReplaceAll(l.name, "/-/", "//"))
+	w.Commitments = append(w.Commitments, scheduler.Commitment{
+		Provider: m.Provider, Region: m.Region, Zone: strings.TrimPrefix(m.Zone, "-"), Type: m.Type, Kind: m.Kind,
+		Machines: l.integer("machines", 1), Sunk: rate(l.get("sunk")), Until: w.moment(l, "until"),
+	})
+}
+
 func (w *World) provider(l *line) {
 	p := scheduler.Provider{
 		Projects: l.words2("projects"), GuestEnd: l.flag("guest-end"), Launching: l.integer("launching", 0),
@@ -336,7 +347,8 @@ func (w *World) setting(l *line) {
 	case "idle":
 		w.Settings.Idle = span(l.rest())
 	case "stale":
-		w.Settings.Stale = span(l.rest())
+		old := span(l.rest())
+		w.Settings.Stale = scheduler.Stale{Spot: old, OnDemand: l.span("on-demand", old)}
 	case "margin":
 		w.Settings.Margin = span(l.rest())
 	case "launches":

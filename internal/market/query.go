@@ -1,0 +1,352 @@
+package market
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
+	"gpubroker/internal/scenario"
+	"gpubroker/providers"
+	"gpubroker/scheduler"
+)
+
+// Quote is an offer as people compare it.
+type Quote struct {
+	providers.Offer
+	PerGPU    money.Rate            `json:"per_gpu,omitzero" doc:"price of one whole GPU for an hour"`
+	ListPrice money.Rate            `json:"list_price,omitzero" doc:"before the discount that is in the price"`
+	Stale     bool                  `json:"stale,omitzero" doc:"too old to be used"`
+	Committed *scheduler.Commitment `json:"committed,omitempty" doc:"machines of it that are paid for already"`
+}
+
+// UnknownGPU asks for offers whose GPU nobody knows.
+const UnknownGPU = "unknown"
+
+// Query selects and orders offers. Zero asks for nothing; what an offer does not
+// say meets no wish.
+type Query struct {
+	GPU      string  // an id, a family or a common name; or [UnknownGPU]
+	Memory   float64 // GB of each GPU, at least
+	Provider string
+	Region   string
+	Kind     providers.Kind
+	MaxPrice money.Rate // of the whole machine per hour
+	Link     string     // how the words for the machine's GPU link begin; "fabric" for a full one
+	RDMA     bool
+	Scenario string // GPU and machine are fit for that kind of work
+	Sort     string // one of [Sorts], "-" before it turns it round; "" is the price
+	Limit    int    // at most so many; 0 means all
+}
+
+// Sorts are the words that a query may be sorted by.
+var Sorts = []string{"price", "per-gpu", "memory", "age", "gpu", "provider", "region"}
+
+// QueryError says what of a query means nothing. Its text is one line.
+type QueryError struct {
+	Field string
+	err   error
+}
+
+func (e *QueryError) Error() string { return e.err.Error() }
+func (e *QueryError) Unwrap() error { return e.err }
+
+// Find returns the offers that a query asks for, and how many there are without
+// its limit. now decides what is stale. The error is a [*QueryError].
+func (v *View) Find(q Query, now time.Time) (quotes []Quote, total int, err error) {
+	wanted, err := v.wanted(q)
+	if err != nil {
+		return nil, 0, err
+	}
+	sort, down := strings.CutPrefix(q.Sort, "-")
+	if sort == "" {
+		sort = Sorts[0]
+	}
+	if !slices.Contains(Sorts, sort) {
+		return nil, 0, &QueryError{"sort", fmt.Errorf("sort %q: expected %s", q.Sort, strings.Join(Sorts, ", "))}
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = math.MaxInt
+	}
+	var found []int32
+	asIs := sort == "price" && !down // the rows stand in that order
+	for i := range v.rows {
+		r := &v.rows[i]
+		if !v.matches(r, &q, wanted) {
+			continue
+		}
+		if total++; asIs && total > limit {
+			continue
+		}
+		found = append(found, int32(i))
+	}
+	if !asIs {
+		found = v.order(found, sort, down, limit)
+	}
+	quotes = make([]Quote, len(found))
+	for i, at := range found {
+		quotes[i] = v.quote(&v.rows[at], now)
+	}
+	return quotes, total, nil
+}
+
+func (v *View) quote(r *row, now time.Time) Quote {
+	q := Quote{Offer: *r.offer, PerGPU: money.Rate(r.perGPU), Stale: v.opts.Stale.Is(r.offer.Kind, r.offer.Seen, now)}
+	if list := ListPrice(r.offer); list != r.offer.Price {
+		q.ListPrice = list
+	}
+	if r.committed >= 0 {
+		q.Committed = &v.opts.Commitments[r.committed]
+	}
+	return q
+}
+
+// wanted says of each GPU that is offered whether the query is content with it.
+// An id that leaves a variant open is, when every variant is.
+func (v *View) wanted(q Query) ([]bool, error) {
+	facts := gpu.Builtin()
+	var ids []string
+	if q.GPU != "" && q.GPU != UnknownGPU {
+		var err error
+		if ids, err = facts.Resolve(q.GPU); err != nil {
+			return nil, &QueryError{"gpu", err}
+		}
+	}
+	var profile scenario.Profile
+	if q.Scenario != "" {
+		var ok bool
+		if profile, ok = scenario.Builtin().Find(q.Scenario); !ok {
+			return nil, &QueryError{"scenario", fmt.Errorf("there is no scenario %q; gpubroker scenarios lists them", q.Scenario)}
+		}
+	}
+	out := make([]bool, len(v.gpus))
+	for i, id := range v.gpus {
+		all := facts.Variants(id)
+		ok := true
+		if q.GPU == UnknownGPU {
+			ok = len(all) == 0
+		} else if q.GPU != "" {
+			ok = slices.Contains(ids, id) || len(all) > 0 && !slices.ContainsFunc(all, func(v string) bool { return !slices.Contains(ids, v) })
+		}
+		if q.Scenario != "" && (len(profile.Require) > 0 || len(profile.Assume) > 0) {
+			f, known := facts.Lookup(id)
+			ok = ok && known && len(profile.Check(f)) == 0
+		}
+		out[i] = ok
+	}
+	return out, nil
+}
+
+func (v *View) matches(r *row, q *Query, wanted []bool) bool {
+	o := r.offer
+	switch {
+	case !wanted[r.gpu],
+		(q.GPU != "" || q.Scenario != "") && o.GPUs <= 0,
+		q.Kind != "" && o.Kind != q.Kind,
+		q.MaxPrice > 0 && o.Price > q.MaxPrice,
+		q.Memory > 0 && r.memory < q.Memory,
+		q.Provider != "" && o.Provider != q.Provider,
+		q.Region != "" && o.Region != q.Region,
+		q.RDMA && !r.rdma.Or(false):
+		return false
+	}
+	if q.Link != "" && !r.linked(q.Link) {
+		return false
+	}
+	if q.Scenario != "" {
+		p, _ := scenario.Builtin().Find(q.Scenario)
+		return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, r.fabric, r.rdma)) == 0
+	}
+	return true
+}
+
+func (r *row) linked(want string) bool {
+	if strings.EqualFold(want, "fabric") {
+		return r.fabric.Or(false)
+	}
+	return r.link != "" && strings.HasPrefix(r.link, strings.ToLower(want))
+}
+
+// order sorts what was found, which stands by price; equals stay so. Only the
+// first limit of it are wanted.
+func (v *View) order(found []int32, sort string, down bool, limit int) []int32 {
+	type keyed struct {
+		key int64
+		at  int32
+	}
+	keys := make([]keyed, len(found))
+	for i, at := range found {
+		k := v.rows[at].key(sort)
+		if down {
+			k = -k
+		}
+		keys[i] = keyed{k, at}
+	}
+	byKey := func(a, b keyed) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at)) }
+	if limit < len(keys) {
+		keys = least(keys, limit, byKey)
+	}
+	slices.SortFunc(keys, byKey)
+	out := found[:0]
+	for _, k := range keys {
+		out = append(out, k.at)
+	}
+	return out
+}
+
+// least moves the n least elements to the front and returns them, in any order
+// (Hoare's selection).
+func least[E any](s []E, n int, compare func(a, b E) int) []E {
+	for lo, hi := 0, len(s)-1; lo < hi; {
+		pivot := s[lo+(hi-lo)/2]
+		i, j := lo, hi
+		for i <= j {
+			for compare(s[i], pivot) < 0 {
+				i++
+			}
+			for compare(pivot, s[j]) < 0 {
+				j--
+			}
+			if i <= j {
+				s[i], s[j] = s[j], s[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n-1 <= j:
+			hi = j
+		case n-1 >= i:
+			lo = i
+		default:
+			return s[:n]
+		}
+	}
+	return s[:n]
+}
+
+// key orders a row by a word; what is not known comes last.
+func (r *row) key(sort string) int64 {
+	switch sort {
+	case "per-gpu":
+		if r.perGPU == 0 {
+			return math.MaxInt64
+		}
+		return r.perGPU
+	case "memory": // the largest first
+		return -int64(r.memory * 1e6)
+	case "age": // the youngest first
+		return -r.offer.Seen.Unix()
+	case "gpu":
+		if r.offer.GPU == "" {
+			return math.MaxInt64
+		}
+		return int64(r.gpu)
+	case "provider":
+		return int64(r.provider)
+	case "region":
+		return int64(r.region)
+	}
+	return int64(r.offer.Price)
+}
+
+func sortRows(rows []row) {
+	slices.SortFunc(rows, func(a, b row) int {
+		if a.offer.Price != b.offer.Price {
+			return cmp.Compare(a.offer.Price, b.offer.Price)
+		}
+		return a.offer.Compare(b.offer.Market)
+	})
+}
+
+// ranks gives words numbers, and at the end the order of the words.
+type ranks struct{ gpus, regions words }
+
+type words struct {
+	at   map[string]int32
+	list []string
+}
+
+func newRanks() *ranks {
+	return &ranks{words{at: map[string]int32{}}, words{at: map[string]int32{}}}
+}
+
+func (*ranks) of(w *words, word string) int32 {
+	i, ok := w.at[word]
+	if !ok {
+		i = int32(len(w.list))
+		w.at[word] = i
+		w.list = append(w.list, word)
+	}
+	return i
+}
+
+func (w *words) settle() (sorted []string, place []int32) {
+	sorted = slices.Sorted(slices.Values(w.list))
+	place = make([]int32, len(sorted))
+	for i, word := range sorted {
+		place[w.at[word]] = int32(i)
+	}
+	return sorted, place
+}
+
+// settle replaces the numbers by places in the sorted lists that it returns.
+func (k *ranks) settle(rows []row) (gpus, regions []string) {
+	gpus, gpuAt := k.gpus.settle()
+	regions, regionAt := k.regions.settle()
+	for i := range rows {
+		rows[i].gpu, rows[i].region = gpuAt[rows[i].gpu], regionAt[rows[i].region]
+	}
+	return gpus, regions
+}
+
+// facts fills in what is known of the machines of one provider.
+type facts struct {
+	cloud string
+	gpus  *gpu.Table
+	types map[string]gpu.InstanceType
+	gb    map[string]float64
+}
+
+func newFacts(cloud string) *facts {
+	return &facts{cloud: cloud, gpus: gpu.Builtin(), types: map[string]gpu.InstanceType{}, gb: map[string]float64{}}
+}
+
+// fill sets what follows from the facts: a machine with one GPU, or a share of
+// one, has no link and needs none.
+func (f *facts) fill(r *row) {
+	o := r.offer
+	if o.GPUs <= 0 {
+		return
+	}
+	it, ok := f.types[o.Type]
+	if !ok {
+		it, _ = f.gpus.InstanceType(f.cloud, o.Type)
+		f.types[o.Type] = it
+	}
+	r.link, r.fabric, r.rdma = strings.ToLower(it.Link.Or("")), it.FullFabric(), it.RDMA
+	if o.GPUs <= 1 {
+		r.fabric = gpu.Of(true)
+	}
+	r.perGPU = int64(perGPU(o.Price, o.GPUs))
+	r.memory = f.memory(o)
+}
+
+// memory is in GB for each GPU, or for the share of one: the nominal size where the
+// GPU is known, else what the provider says. 0 is unknown.
+func (f *facts) memory(o *providers.Offer) float64 {
+	gb, ok := f.gb[o.GPU]
+	if !ok {
+		fact, _ := f.gpus.Lookup(o.GPU)
+		gb = fact.Memory.Or(0)
+		f.gb[o.GPU] = gb
+	}
+	if gb == 0 {
+		gb = float64(o.GPUMemory) / 1e9
+	}
+	return gb * min(1, o.GPUs)
+}
