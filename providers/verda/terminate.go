@@ -112,7 +112,7 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	if found && a.instance(i).Live() {
 		return a.end(ctx, target, i)
 	}
-	return a.sweep(ctx, target, ref.Request)
+	return a.sweep(ctx, target, ref)
 }
 
 // end deletes an instance with all that is attached to it.
@@ -197,13 +197,16 @@ func (a *Adapter) verdict(target, id string, body []byte) error {
 
 // sweep removes what is left of a request that has no machine any more. With
 // nothing left it is NotFound.
-func (a *Adapter) sweep(ctx context.Context, target, request string) error {
-	_, lives, err := a.find(ctx, opTerminate, target, request, false)
+func (a *Adapter) sweep(ctx context.Context, target string, ref providers.Ref) error {
+	live, err := a.instances(ctx, opTerminate, target, "")
 	if err != nil {
 		return err
 	}
-	if lives {
-		return a.notFound(opTerminate, target, "gone; its request has another machine")
+	for _, i := range live {
+		// A list that lags may still show the machine itself.
+		if t := tagsOf(i.Description, i.Tags); t.Request == ref.Request && a.ours(t) && i.ID != ref.ID {
+			return a.notFound(opTerminate, target, "gone; its request has another machine")
+		}
 	}
 	left, err := a.side(ctx, opTerminate, target)
 	if err != nil {
@@ -212,7 +215,7 @@ func (a *Adapter) sweep(ctx context.Context, target, request string) error {
 	removed := false
 	var errs []error
 	for _, t := range left {
-		if t.tags.Request != request || !a.ours(t.tags) {
+		if t.tags.Request != ref.Request || !a.ours(t.tags) {
 			continue
 		}
 		removed = true
