@@ -54,16 +54,6 @@ const (
 	MetadataAzure    Metadata = "azure" // with Scheduled Events
 )
 
-// Reach is from where a provider's machines can call the broker.
-type Reach string
-
-// The reaches, near to far. The zero value asks nothing of public_url.
-const (
-	ReachHost     Reach = ""         // the broker's own machine, or one that its owner has connected
-	ReachPrivate  Reach = "private"  // a network that private addresses may be reached from
-	ReachInternet Reach = "internet" // anywhere: only a public address is reached
-)
-
 // Capabilities are the static facts of a provider. No call is made for them.
 type Capabilities struct {
 	Kinds         []Kind        `json:"kinds"`
@@ -83,7 +73,7 @@ type Capabilities struct {
 	BootTime      time.Duration `json:"boot_time"`           // typical, until the agent calls in
 	LongestLife   time.Duration `json:"longest_life,omitzero"`
 	UserDataLimit int           `json:"user_data_limit,omitzero"` // bytes
-	Reach         Reach         `json:"reach,omitzero"`           // where its machines are, seen from the broker; see package rest's Reach
+	Reach         Reach         `json:"reach,omitzero"`           // from where its machines call the broker: Network.Reach(endpoint)
 	Shared        bool          `json:"shared,omitzero"`          // machines that are not ours to end: never powered off, never deleted
 }
 

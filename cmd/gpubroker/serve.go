@@ -379,7 +379,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		}
 		a := &control.Account{
 			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics}),
-			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Most: p.MaxMachines,
+			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Most: p.MaxMachines, Type: p.Type,
 		}
 		if h, ok := managed.Find[control.Hosts](adapter); ok {
 			a.Hosts = h

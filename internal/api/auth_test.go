@@ -66,6 +66,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"GET", "/api/v1/budgets", "", map[string]int{"view": 200, "other": 200}},
 			{"GET", "/api/v1/offers", "", map[string]int{"view": 200}},
 			{"GET", "/api/v1/providers", "", map[string]int{"view": 200}},
+			{"POST", "/api/v1/providers/sim/check", "", map[string]int{"none": 401, "view": 403, "submit": 403, "finance": 403, "admin": 200}},
+			{"POST", "/api/v1/providers/other/check", "", map[string]int{"admin": 404}},
 			{"GET", "/api/v1/instances", "", map[string]int{"view": 200}},
 			{"GET", "/api/v1/gpus", "", map[string]int{"view": 200}},
 			{"GET", "/api/v1/scenarios", "", map[string]int{"view": 200}},

@@ -52,8 +52,8 @@ type Scenarios struct {
 type scenariosOutput struct{ Body Scenarios }
 
 func (s *Server) registerMarket() {
+	s.registerProviders()
 	huma.Register(s.api, operation("list-offers", http.MethodGet, "/api/v1/offers", "List what can be rented now", View, "market"), s.listOffers)
-	huma.Register(s.api, operation("list-providers", http.MethodGet, "/api/v1/providers", "List accounts and how they are", View, "market"), s.listProviders)
 	huma.Register(s.api, operation("list-instances", http.MethodGet, "/api/v1/instances", "List machines that are not settled", View, "market"), s.listInstances)
 	huma.Register(s.api, operation("list-gpus", http.MethodGet, "/api/v1/gpus", "List GPUs and what is known of them", View, "market"),
 		func(context.Context, *struct{}) (*gpusOutput, error) {

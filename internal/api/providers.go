@@ -2,55 +2,55 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"slices"
-	"strings"
-	"time"
 
-	"gpubroker/providers"
+	"github.com/danielgtaylor/huma/v2"
+
+	"gpubroker/internal/control"
 )
-
-// Provider is an account as the API shows it.
-type Provider struct {
-	Name         string                 `json:"name"`
-	Capabilities providers.Capabilities `json:"capabilities"`
-	Projects     []string               `json:"projects,omitempty" doc:"that may use it; absent means all"`
-	Offers       int                    `json:"offers"`
-	Seen         *time.Time             `json:"seen,omitempty" doc:"when its offers were last read whole"`
-	Error        string                 `json:"error,omitempty" doc:"of the newest try"`
-	Machines     int                    `json:"machines"`
-}
 
 // Providers are the accounts.
 type Providers struct {
-	Providers []Provider `json:"providers"`
+	Providers []control.Standing `json:"providers"`
 }
 
 type providersOutput struct{ Body Providers }
 
+type providerInput struct {
+	Name string `path:"name"`
+}
+
+type checkOutput struct{ Body control.Checkup }
+
+func (s *Server) registerProviders() {
+	huma.Register(s.api, operation("list-providers", http.MethodGet, "/api/v1/providers", "List accounts and how they are", View, "market"), s.listProviders)
+	check := operation("check-provider", http.MethodPost, "/api/v1/providers/{name}/check", "Ask a provider whether its account can be used", Admin, "market")
+	check.Description = "Credentials, permissions, quotas and funds are asked for anew; nothing is rented. It takes up to 45 seconds when the provider does not answer."
+	huma.Register(s.api, check, s.checkProvider)
+}
+
 func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*providersOutput, error) {
 	out := &providersOutput{}
-	out.Body.Providers = []Provider{}
-	machines := map[string]int{}
-	for i := range s.broker.State().View().Instances.All() {
-		machines[i.Provider]++
+	out.Body.Providers = []control.Standing{}
+	for _, p := range s.broker.Standings() {
+		if usable(callerOf(ctx), p.Projects) {
+			out.Body.Providers = append(out.Body.Providers, p)
+		}
 	}
-	lists := s.broker.Market().Lists()
-	for name, a := range s.broker.Accounts() {
-		if !usable(callerOf(ctx), a.Projects) {
-			continue
-		}
-		l := lists[name]
-		p := Provider{
-			Name: name, Capabilities: a.Capabilities(), Projects: a.Projects, Offers: len(l.Offers),
-			Seen: optional(l.Seen), Machines: machines[name],
-		}
-		if l.Err != nil {
-			p.Error = l.Err.Error()
-		}
-		out.Body.Providers = append(out.Body.Providers, p)
-	}
-	slices.SortFunc(out.Body.Providers, func(a, b Provider) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+func (s *Server) checkProvider(ctx context.Context, in *providerInput) (*checkOutput, error) {
+	a := s.broker.Accounts()[in.Name]
+	if a == nil || !usable(callerOf(ctx), a.Projects) {
+		return nil, huma.Error404NotFound("there is no provider " + in.Name)
+	}
+	c, err := s.broker.Check(ctx, in.Name)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	return &checkOutput{c}, nil
 }
 
 // usable reports whether one of the caller's projects may use an account.

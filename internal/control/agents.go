@@ -96,6 +96,7 @@ func (b *Broker) join(ctx context.Context, req agentapi.JoinRequest) (agentapi.J
 
 func (b *Broker) bind(ctx context.Context, id string, req agentapi.JoinRequest, allowed func(*queue.Instance) bool) (agentapi.JoinResponse, error) {
 	var out agentapi.JoinResponse
+	account := ""
 	err := b.state.Do(ctx, func(tx *state.Tx) error {
 		out = agentapi.JoinResponse{}
 		i := tx.EditInstance(id)
@@ -129,6 +130,7 @@ func (b *Broker) bind(ctx context.Context, id string, req agentapi.JoinRequest, 
 			b.event(tx, "instance.ready", i, reason.New("joined", "after", tx.Now.Sub(i.Requested).Round(100*time.Millisecond)))
 		}
 		out = agentapi.JoinResponse{Instance: id, Credential: credential, Lease: b.grantOf(i, tx.Now)}
+		account = i.Provider
 		return nil
 	})
 	if err == nil && out.Credential == "" {
@@ -136,6 +138,9 @@ func (b *Broker) bind(ctx context.Context, id string, req agentapi.JoinRequest, 
 	}
 	if err == nil {
 		b.hear(id)
+		b.mu.Lock()
+		b.joined[account] = b.now()
+		b.mu.Unlock()
 	}
 	return out, err
 }

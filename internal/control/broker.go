@@ -26,6 +26,7 @@ import (
 // Account is a provider with what the configuration says of its use.
 type Account struct {
 	*managed.Provider
+	Type     string   // "aws", "simcloud", …
 	Projects []string // that may use it; empty means all
 	GuestEnd bool     // machines that only end themselves are accepted
 	Most     int      // machines at once at most; 0 means no limit
@@ -86,6 +87,7 @@ type Every struct {
 	Silence   time.Duration // an agent unheard for so long is looked for
 	Lost      time.Duration // and for so long is given up
 	Offers    time.Duration
+	Quotas    time.Duration // limits of each account
 	Sweep     time.Duration // objects and old rows
 }
 
@@ -101,6 +103,7 @@ func (e Every) withDefaults() Every {
 	def(&e.Silence, 10*time.Second)
 	def(&e.Lost, 28*time.Second)
 	def(&e.Offers, 30*time.Second)
+	def(&e.Quotas, time.Hour)
 	def(&e.Sweep, 10*time.Minute)
 	return e
 }
@@ -130,7 +133,9 @@ type Broker struct {
 	sent        map[string]agentapi.Ticks // of each agent's newest call, by instance and boot
 	isPublished map[string]bool           // attempts whose output is in its place
 	stages      map[string]*publish.Stage
-	published   map[string]string // attempt → why its output could not be published
+	published   map[string]string    // attempt → why its output could not be published
+	limits      map[string]limits    // by provider
+	joined      map[string]time.Time // by provider: when a machine there last called in for the first time
 	watching    map[string]*tail
 	progress    map[string]Progress
 	decisions   map[string]scheduler.Decision // by job, of the last pass
@@ -169,6 +174,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
 		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
 		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{}, strays: map[string]bool{},
+		limits: map[string]limits{}, joined: map[string]time.Time{},
 	}
 	for _, a := range accounts {
 		b.accounts[a.Name()] = a
@@ -209,6 +215,9 @@ func (b *Broker) Run(ctx context.Context) error {
 		loop("observe", b.set.Every.Observe, false, func(ctx context.Context) (time.Duration, error) {
 			return 0, b.observe(ctx, a)
 		})
+		if a.Quotas != nil {
+			loop("quotas", quotaLook, false, func(ctx context.Context) (time.Duration, error) { return 0, b.quotas(ctx, a) })
+		}
 		if a.Interruptions != nil {
 			g.Go(func() error { return b.interruptions(ctx, a) })
 		}
@@ -279,21 +288,32 @@ func (b *Broker) complain(loop string, err error) {
 }
 
 // act runs a slow call apart, once per key at a time.
-func (b *Broker) act(key string, fn func()) {
+func (b *Broker) act(key string, fn func()) { b.actAll([]string{key}, func([]string) { fn() }) }
+
+// actAll is act for one call that is about several keys: those that no other
+// call is about.
+func (b *Broker) actAll(keys []string, fn func(free []string)) {
+	var free []string
 	b.mu.Lock()
-	if b.calling[key] {
-		b.mu.Unlock()
+	for _, key := range keys {
+		if !b.calling[key] {
+			b.calling[key] = true
+			free = append(free, key)
+		}
+	}
+	b.mu.Unlock()
+	if len(free) == 0 {
 		return
 	}
-	b.calling[key] = true
-	b.mu.Unlock()
 	b.acts.Go(func() {
 		defer func() {
 			b.mu.Lock()
-			delete(b.calling, key)
+			for _, key := range free {
+				delete(b.calling, key)
+			}
 			b.mu.Unlock()
 		}()
-		fn()
+		fn(free)
 	})
 }
 

@@ -59,9 +59,10 @@ type site struct {
 	fail      func() error               // what the store's next commit fails with
 	agentDead func(instance string) bool // agents whose process was killed
 
-	notice  func(instance string) *agentapi.Notice // that an agent reads on its machine
-	broken  map[int64]string                       // checkpoints that cannot be read, and why
-	foreign func(request string) bool              // machines that are not this store's
+	notice  func(instance string) *agentapi.Notice      // that an agent reads on its machine
+	broken  map[int64]string                            // checkpoints that cannot be read, and why
+	foreign func(request string) bool                   // machines that are not this store's
+	wrap    func(providers.Provider) providers.Provider // round the adapter; nil leaves it bare
 
 	mu     sync.Mutex
 	agents map[string]*fakeAgent // by instance
@@ -293,7 +294,11 @@ func (s *site) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	account := &control.Account{Provider: managed.New(a, managed.Options{Owner: "broker", Jitter: func() float64 { return 0.5 }}), GuestEnd: true}
+	adapter := providers.Provider(a)
+	if s.wrap != nil {
+		adapter = s.wrap(a)
+	}
+	account := &control.Account{Provider: managed.New(adapter, managed.Options{Owner: "broker", Jitter: func() float64 { return 0.5 }}), GuestEnd: true}
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	b := control.New(s.set, tables, meta, []*control.Account{account}, market.New(), s.objects, s, log)
 	var wg sync.WaitGroup

@@ -2,9 +2,12 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
 	"gpubroker/internal/state"
 	"gpubroker/providers"
@@ -17,23 +20,49 @@ func (b *Broker) launch(ctx context.Context) (time.Duration, error) {
 	if b.meta.Copied {
 		return 0, nil
 	}
+	var errs []error
+	groups := map[launchKey][]string{}
+	var order []launchKey
 	for i := range b.state.View().Instances.All() {
 		switch {
-		case i.State == queue.InstanceRequested:
-			b.act(i.ID, func() {
-				if err := b.launchOne(ctx, i.ID); err != nil && ctx.Err() == nil {
-					b.complain("launch", err)
-				}
-			})
+		case i.State == queue.InstanceRequested && !b.busy(i.ID):
+			key := launchKey{marketOf(i), i.Bound}
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			groups[key] = append(groups[key], i.ID)
 		case i.State == queue.InstanceLaunching && i.Unknown.IsZero() && !b.busy(i.ID):
 			// A call that nobody waits for any more: its broker died.
 			if err := b.unknown(ctx, i.ID); err != nil {
-				return 0, err
+				errs = append(errs, err)
 			}
 		}
 	}
-	return 0, nil
+	for _, key := range order {
+		a := b.accounts[key.market.Provider]
+		most := 1
+		if a != nil && a.LaunchMany != nil {
+			most = launchTogether
+		}
+		for ids := range slices.Chunk(groups[key], most) {
+			b.actAll(ids, func(ids []string) {
+				if err := b.launchAll(ctx, a, ids); err != nil && ctx.Err() == nil {
+					b.complain("launch", err)
+				}
+			})
+		}
+	}
+	return 0, errors.Join(errs...)
 }
+
+// launchKey is what machines have in common that one call may launch.
+type launchKey struct {
+	market providers.Market
+	bound  money.Rate
+}
+
+// launchTogether is how many machines are asked for in one call at most.
+const launchTogether = 20
 
 // unknown notes that a launch may or may not have made a machine: the list of
 // the provider decides.
@@ -46,40 +75,66 @@ func (b *Broker) unknown(ctx context.Context, id string) error {
 	})
 }
 
-func (b *Broker) launchOne(ctx context.Context, id string) error {
-	var req providers.LaunchRequest
-	var account *Account
+// launchAll asks an account for machines that differ only in what is each one's
+// own: in one call where it can. Each has its own record, answer and outcome.
+func (b *Broker) launchAll(ctx context.Context, account *Account, ids []string) error {
+	var reqs []providers.LaunchRequest
 	err := b.state.Do(ctx, func(tx *state.Tx) error {
-		account = nil
-		i := tx.EditInstance(id)
-		if i == nil || i.State != queue.InstanceRequested {
-			return nil
+		reqs = nil
+		for _, id := range ids {
+			req, wanted, err := b.launching(tx, account, id)
+			if err != nil {
+				return err
+			}
+			if wanted {
+				reqs = append(reqs, req)
+			}
 		}
-		a := b.accounts[i.Provider]
-		if a == nil {
-			return b.gone(tx, id, reason.New("launch_failed", "code", "provider not configured"), queue.LaunchFailed, tx.Now)
-		}
-		if len(tx.AttemptsOn(id)) == 0 {
-			return b.gone(tx, id, reason.New("job_done"), queue.LaunchFailed, tx.Now)
-		}
-		if err := queue.SetInstance(i, queue.InstanceLaunching); err != nil {
-			return err
-		}
-		token := tx.NewToken()
-		i.JoinHash = digest(token)
-		req, account = b.request(i, a, token), a
-		b.event(tx, "instance.launching", i, reason.New("launching", "market", marketOf(i)))
 		return nil
 	})
-	if err != nil || account == nil {
+	if err != nil || len(reqs) == 0 {
 		return err
 	}
-	got, err := account.Launch(ctx, req)
-	// The answer is recorded even when we are stopping: the context of the call
+	var answers []providers.LaunchAnswer
+	if len(reqs) > 1 {
+		answers = account.LaunchMany(ctx, reqs)
+	} else {
+		got, err := account.Launch(ctx, reqs[0])
+		answers = []providers.LaunchAnswer{{Instance: got, Err: err}}
+	}
+	// The answers are recorded even when we are stopping: the context of the call
 	// is not that of the record.
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return b.state.Do(record, func(tx *state.Tx) error { return b.launched(tx, id, got, err) })
+	return b.state.Do(record, func(tx *state.Tx) error {
+		for i, req := range reqs {
+			if err := b.launched(tx, req.Request, answers[i].Instance, answers[i].Err); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// launching stores the intent to launch a machine, if it is still wanted.
+func (b *Broker) launching(tx *state.Tx, account *Account, id string) (req providers.LaunchRequest, wanted bool, err error) {
+	i := tx.EditInstance(id)
+	if i == nil || i.State != queue.InstanceRequested {
+		return req, false, nil
+	}
+	if account == nil {
+		return req, false, b.gone(tx, id, reason.New("launch_failed", "code", "provider not configured"), queue.LaunchFailed, tx.Now)
+	}
+	if len(tx.AttemptsOn(id)) == 0 {
+		return req, false, b.gone(tx, id, reason.New("job_done"), queue.LaunchFailed, tx.Now)
+	}
+	if err := queue.SetInstance(i, queue.InstanceLaunching); err != nil {
+		return req, false, err
+	}
+	token := tx.NewToken()
+	i.JoinHash = digest(token)
+	b.event(tx, "instance.launching", i, reason.New("launching", "market", marketOf(i)))
+	return b.request(i, account, token), true, nil
 }
 
 func (b *Broker) request(i *queue.Instance, a *Account, token string) providers.LaunchRequest {
@@ -128,6 +183,9 @@ func (b *Broker) launched(tx *state.Tx, id string, got providers.Instance, err e
 		return nil // the agent called in already, or it is being ended: the list tells the rest
 	}
 	b.coolCode(tx, marketOf(i), err)
+	if providers.CodeOf(err) == providers.QuotaExceeded {
+		b.rereadQuotas(i.Provider)
+	}
 	why := reason.New("launch_failed", "code", providers.CodeOf(err), "market", marketOf(i))
 	if providers.CodeOf(err) == providers.Conflict || providers.OutcomeOf(err) == providers.OutcomeUnknown {
 		i.Unknown = tx.Now

@@ -106,11 +106,15 @@ run: {command: [work, 5m]}
 // and checks what must hold whatever happens.
 func crashNight(t *testing.T, point func(what string) bool) map[queue.TaskID]outcome {
 	t.Helper()
-	s := newSite(t, cloud.Default(1))
+	return crashSite(t, newSite(t, cloud.Default(1)), []string{crashArray, crashLong, crashFailing, crashSteady}, point)
+}
+
+func crashSite(t *testing.T, s *site, texts []string, point func(what string) bool) map[queue.TaskID]outcome {
+	t.Helper()
 	s.start()
 	defer s.close()
 	var jobs []*queue.Job
-	for _, text := range []string{crashArray, crashLong, crashFailing, crashSteady} {
+	for _, text := range texts {
 		jobs = append(jobs, s.submit(text))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,18 +154,20 @@ func crashNight(t *testing.T, point func(what string) bool) map[queue.TaskID]out
 
 // Every write to the store and every call of the cloud is a place where the
 // broker dies once: the tasks end as they would have.
-func TestKillEverywhere(t *testing.T) {
+func TestKillEverywhere(t *testing.T) { killEverywhere(t, 40, 61, crashNight) }
+
+// killEverywhere dies in each run at every stride-th point, beginning with
+// another one: all runs together die at all of them.
+func killEverywhere(t *testing.T, tasks, stride int, night func(*testing.T, func(string) bool) map[queue.TaskID]outcome) {
+	t.Helper()
 	var want map[queue.TaskID]outcome
 	points := 0
 	synctest.Test(t, func(t *testing.T) {
-		want = crashNight(t, func(string) bool { points++; return false })
+		want = night(t, func(string) bool { points++; return false })
 	})
-	if len(want) != 40 {
+	if len(want) != tasks {
 		t.Fatalf("%d tasks in the undisturbed run", len(want))
 	}
-	// Each run dies at every stride-th point, beginning with another one: all runs
-	// together die at all of them.
-	const stride = 61
 	runs := stride
 	if testing.Short() {
 		runs = 3
@@ -175,7 +181,7 @@ func TestKillEverywhere(t *testing.T) {
 					n = -first
 				}
 				deaths := 0
-				got := crashNight(t, func(what string) bool {
+				got := night(t, func(string) bool {
 					n++
 					if n%stride == 0 && n > 0 {
 						deaths++

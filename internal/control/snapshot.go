@@ -98,17 +98,22 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 		}
 		p.Machines = append(p.Machines, machineOf(i, used[i.ID]))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for name, a := range b.accounts {
-		ready := reason.Reason{}
-		if b.listed[name].IsZero() {
+		ready := b.unreachable(a)
+		if ready.IsZero() && !b.isListed(name) {
 			ready = reason.New("sync_pending", "provider", name)
 		}
 		p.Providers[name] = scheduler.Provider{
 			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Most: a.Most, Ready: ready, Launching: launching[name],
+			Quotas: b.quotasNow(view, name, p.Now),
 		}
 	}
+}
+
+func (b *Broker) isListed(account string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.listed[account].IsZero()
 }
 
 func machineOf(i *queue.Instance, used int) scheduler.Machine {

@@ -138,6 +138,7 @@ func (s Settings) capabilities() (providers.Capabilities, error) {
 		BootTime:      or(s.BootTime, defaultBootTime),
 		UserDataLimit: userDataLimit,
 		Metadata:      providers.MetadataSimcloud,
+		Reach:         providers.Network{Private: true}.Reach(s.Endpoint), // its machines are processes where it runs
 	}
 	if c.Notice == 0 {
 		c.NoticeSource = providers.NoticeNone

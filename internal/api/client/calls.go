@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpubroker/internal/api"
+	"gpubroker/internal/control"
 	"gpubroker/queue"
 )
 
@@ -175,6 +176,11 @@ type OfferQuery struct{ GPU, Kind, Provider, Region string }
 // Offers returns what can be rented, cheapest first.
 func (c *Client) Offers(ctx context.Context, q OfferQuery) (out api.Offers, err error) {
 	return out, c.get(ctx, path("offers"), values("gpu", q.GPU, "kind", q.Kind, "provider", q.Provider, "region", q.Region), &out)
+}
+
+// CheckProvider has the broker ask an account's provider whether it can be used.
+func (c *Client) CheckProvider(ctx context.Context, name string) (out control.Checkup, err error) {
+	return out, c.send(ctx, http.MethodPost, path("providers", name, "check"), nil, &out)
 }
 
 // Providers returns the accounts.
