@@ -139,10 +139,10 @@ func (s *server) show(m simapi.Machine) wireInstance {
 	v.Hostname, v.Description, v.Image, v.OS = i.hostname, i.description, i.image, i.image
 	v.Keys, v.Tags = i.keys, slices.Clone(i.tags)
 	if i.script != "" {
-		v.Script = &i.script
+		v.Script = new(i.script)
 	}
 	if vol := s.volumes[i.osVolume]; vol != nil && vol.instance == v.ID && v.Status != statusOrdered {
-		v.OSVolume = &vol.id
+		v.OSVolume = new(vol.id)
 	}
 	return v
 }

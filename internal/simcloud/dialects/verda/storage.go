@@ -90,7 +90,7 @@ func (v *volume) show() wireVolume {
 		Contract: "PAY_AS_YOU_GO", OS: true, Hourly: number(diskRate(v.size)), Currency: "usd",
 	}
 	if v.instance != "" {
-		w.Status, w.Instance = "attached", &v.instance
+		w.Status, w.Instance = "attached", new(v.instance)
 	}
 	return w
 }
