@@ -19,6 +19,8 @@ import (
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/objects"
+	"gpubroker/internal/objects/azblob"
+	"gpubroker/internal/objects/gcs"
 	"gpubroker/internal/objects/objectstest"
 	"gpubroker/internal/objects/s3"
 	"gpubroker/internal/publish"
@@ -54,28 +56,38 @@ func folders(t *testing.T) *site {
 	return &site{t, records, &objectstest.Store{Store: out}, (&objectstest.Transport{Handler: fs}).Client()}
 }
 
-func bucket(t *testing.T) *site {
+// remote is a site in one bucket of a cloud's.
+func remote(t *testing.T, address string, open objects.Opener) *site {
 	t.Helper()
-	t.Setenv("AWS_ACCESS_KEY_ID", "test")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	backend := s3mem.New()
-	must(t, backend.CreateBucket("b"))
-	srv := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(srv.Close)
-	stores := &objects.Stores{Schemes: map[string]objects.Opener{"s3": s3.Open}}
-	open := func(prefix string) objects.Store {
-		s, err := stores.Open(t.Context(), "s3://b/"+prefix+"?endpoint="+url.QueryEscape(srv.URL))
+	scheme, _, _ := strings.Cut(address, "://")
+	stores := &objects.Stores{Schemes: map[string]objects.Opener{scheme: open}}
+	at := func(prefix string) objects.Store {
+		s, err := stores.Open(t.Context(), strings.Replace(address, "?", "/"+prefix+"?", 1))
 		must(t, err)
 		return s
 	}
-	return &site{t, open("records"), &objectstest.Store{Store: open("done")}, srv.Client()}
+	return &site{t, at("records"), &objectstest.Store{Store: at("done")}, http.DefaultClient}
 }
 
-func both(t *testing.T, f func(t *testing.T, s *site)) {
+// everywhere runs a test over each kind of store.
+func everywhere(t *testing.T, f func(t *testing.T, s *site)) {
 	t.Helper()
 	t.Run("folder", func(t *testing.T) { f(t, folders(t)) })
-	t.Run("s3", func(t *testing.T) { f(t, bucket(t)) })
+	t.Run("s3", func(t *testing.T) {
+		t.Setenv("AWS_ACCESS_KEY_ID", "test")
+		t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+		t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+		backend := s3mem.New()
+		must(t, backend.CreateBucket("b"))
+		srv := httptest.NewServer(gofakes3.New(backend).Server())
+		t.Cleanup(srv.Close)
+		f(t, remote(t, "s3://b?endpoint="+url.QueryEscape(srv.URL), s3.Open))
+	})
+	t.Run("gcs", func(t *testing.T) { f(t, remote(t, objectstest.GCS(t), gcs.New(gcs.Options{}))) })
+	t.Run("azblob", func(t *testing.T) {
+		open := azblob.New(azblob.Options{Account: objectstest.AzuriteAccount, Key: objectstest.AzuriteKey})
+		f(t, remote(t, objectstest.Azurite(t), open))
+	})
 }
 
 func (s *site) stage(task queue.TaskID, attempt string, target publish.Target) *publish.Stage {
@@ -140,7 +152,7 @@ func how(ps []publish.Published) string {
 }
 
 func TestPublishFolder(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	everywhere(t, func(t *testing.T, s *site) {
 		st := s.stage(task, "a1", publish.Target{Key: "run/", Folder: true})
 		out := s.upload(st, task, "a1", map[string]string{"a.txt": "A", "b/c.txt": "C", "empty": ""})
 		if got := s.read("run/a.txt"); got != "(nothing)" {
@@ -191,7 +203,7 @@ func TestRules(t *testing.T) {
 		{"same", publish.ReplaceOwn, publish.Same, "new", ""},
 	} {
 		t.Run(c.owner+" "+string(c.rule), func(t *testing.T) {
-			both(t, func(t *testing.T, s *site) {
+			everywhere(t, func(t *testing.T, s *site) {
 				target := publish.Target{Key: "x.mp4"}
 				before, text := other, "old"
 				switch c.owner {
@@ -254,7 +266,7 @@ func TestConflictPublishesNothing(t *testing.T) {
 // A broker that dies before or after any step of publishing publishes the same
 // when it comes back, and nothing twice.
 func TestCrashAnywhere(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	everywhere(t, func(t *testing.T, s *site) {
 		crash := errors.New("crash")
 		for n := 0; ; n++ {
 			prefix := fmt.Sprintf("run-%d/", n)
@@ -306,7 +318,7 @@ func TestCrashAnywhere(t *testing.T) {
 
 // A stale attempt that uploads while its successor publishes changes nothing.
 func TestStaleAttempt(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	everywhere(t, func(t *testing.T, s *site) {
 		target := publish.Target{Key: "x.mp4"}
 		stale, now := s.stage(task, "a1", target), s.stage(task, "a2", target)
 		s.upload(stale, task, "a1", map[string]string{"": "stale"})
@@ -323,7 +335,7 @@ func TestStaleAttempt(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
-	both(t, func(t *testing.T, s *site) {
+	everywhere(t, func(t *testing.T, s *site) {
 		st := s.stage(task, "a1", publish.Target{Key: "x.mp4"})
 		out := s.upload(st, task, "a1", map[string]string{"": "text"})
 		check := func(what string, out agentapi.Output) {

@@ -306,12 +306,18 @@ func testUploads(t *testing.T, s objects.Store, c *http.Client) {
 	if ups := open(); len(ups) != 1 || ups[0].ID != id || ups[0].Key != "u/x.mp4" || time.Since(ups[0].Begun).Abs() > time.Minute {
 		t.Errorf("open uploads %+v", ups)
 	}
+	late, err := s.SignPart(ctx, "u/x.mp4", id, 1, time.Minute)
+	must(t, err)
 	one, two := strings.Repeat("1", partSize), strings.Repeat("2", 1000)
 	parts := []objects.Part{upload(t, s, c, "u/x.mp4", id, 1, one), upload(t, s, c, "u/x.mp4", id, 2, two)}
 	// The same part again, as after an answer that was lost: the last answer counts.
 	parts[0] = upload(t, s, c, "u/x.mp4", id, 1, one)
 	_, err = s.Stat(ctx, "u/x.mp4")
 	wantCode(t, "an unfinished upload", err, objects.NotFound)
+	for i, err := range s.List(ctx, "") {
+		must(t, err)
+		t.Errorf("an unfinished upload shows as %s", i.Key)
+	}
 	if _, err := s.Complete(ctx, "u/x.mp4", id, []objects.Part{{Number: 1, ETag: strings.Repeat("0", 64)}}, objects.Cond{}); err == nil {
 		t.Error("completed with a part that was never uploaded")
 	}
@@ -336,7 +342,16 @@ func testUploads(t *testing.T, s objects.Store, c *http.Client) {
 		}
 	}
 	gone("complete again", parts...)
+	// A part that arrives when all is over changes nothing and can be cleaned up.
+	Do(t, c, "PUT", late, "late")
+	gone("complete with a late part", objects.Part{Number: 1, ETag: parts[0].ETag})
+	if got := get(t, s, "u/x.mp4", objects.Range{}); got != one+two {
+		t.Error("a late part changed the object")
+	}
 	must(t, s.Abort(ctx, "u/x.mp4", id))
+	if ups := open(); len(ups) != 0 {
+		t.Errorf("a late part is left as %+v", ups)
+	}
 
 	id, err = s.Begin(ctx, "u/x.mp4", nil)
 	must(t, err)
