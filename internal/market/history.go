@@ -177,6 +177,11 @@ func (h *History) tidy(now time.Time) error {
 			total += d.size
 			continue
 		}
+		if d.left {
+			if err := os.Remove(h.file(d.day, openDay)); err != nil {
+				return err
+			}
+		}
 		if d.day < oldest || total > historyBytes {
 			if err := os.Remove(h.file(d.day, d.ending)); err != nil {
 				return err
@@ -225,6 +230,7 @@ func (h *History) pack(day string) (size int64, err error) {
 type dayFile struct {
 	day, ending string
 	size        int64
+	left        bool // its packing left the log behind
 }
 
 // days lists the files, the oldest first. Where a day has both, the packed one is
@@ -254,12 +260,10 @@ func (h *History) days() ([]dayFile, error) {
 			return nil, err
 		}
 		if n := len(out); n > 0 && out[n-1].day == day {
-			if ending == packedDay {
-				out[n-1] = dayFile{day, ending, info.Size()}
-			}
+			out[n-1] = dayFile{day, ending, info.Size(), true} // the log comes first by name
 			continue
 		}
-		out = append(out, dayFile{day, ending, info.Size()})
+		out = append(out, dayFile{day: day, ending: ending, size: info.Size()})
 	}
 	slices.SortFunc(out, func(a, b dayFile) int { return cmp.Compare(a.day, b.day) })
 	return out, nil
