@@ -32,7 +32,6 @@ import (
 	"gpubroker/internal/cli"
 	"gpubroker/internal/config"
 	"gpubroker/internal/control"
-	"gpubroker/internal/market"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/secret"
 	"gpubroker/internal/state"
@@ -119,7 +118,16 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	set := settings(cfg, public, trust, agents)
-	broker := control.New(set, tables, meta, accounts, market.New(), kept, &targets{stores}, log)
+	prices, err := openMarket(cfg, accounts, set.Plan.Stale, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := prices.History().Close(); err != nil {
+			log.Error("closing the price history", "error", err)
+		}
+	}()
+	broker := control.New(set, tables, meta, accounts, prices, kept, &targets{stores}, log)
 	server := api.New(broker, api.Options{
 		Version: version, Currency: cfg.Currency, Objects: stores.Folders, ObjectsPath: objects.Path,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}), Agents: agents.path,
@@ -378,7 +386,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
 		}
 		a := &control.Account{
-			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics}),
+			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics, Discounts: discounts(p.Discounts)}),
 			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Most: p.MaxMachines, Type: p.Type,
 		}
 		if h, ok := managed.Find[control.Hosts](adapter); ok {
@@ -450,7 +458,7 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 			Lease: cfg.Leases.Length.Std(), Idle: cfg.Leases.Idle.Std(), ProjectLease: map[string]time.Duration{},
 			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), AllMachines: cfg.Limits.Machines,
 			ProjectTasks: map[string]int{"": cfg.Limits.RunningPerProject},
-			Stale:        max(10*cfg.Intervals.Offers.Std(), 10*time.Minute),
+			Stale:        scheduler.Stale{Spot: cfg.Stale.Spot.Std(), OnDemand: cfg.Stale.OnDemand.Std()},
 		},
 		Every: control.Every{
 			Offers: cfg.Intervals.Offers.Std(), Observe: cfg.Intervals.Observe.Std(), Sweep: cfg.Intervals.Sweep.Std(),

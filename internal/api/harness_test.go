@@ -76,7 +76,7 @@ func newSite(t *testing.T, run bool) *site {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	set := control.Settings{
 		Owner: "broker", PublicURL: "http://broker.internal", AgentDigests: map[string]string{"amd64": "00"},
-		Plan: scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: time.Hour},
+		Plan: scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: scheduler.Stale{Spot: time.Hour, OnDemand: time.Hour}},
 	}
 	s.broker = control.New(set, s.tables, meta, []*control.Account{account}, market.New(), s.objects, s, log)
 	server := api.New(s.broker, api.Options{

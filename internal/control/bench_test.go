@@ -100,7 +100,7 @@ func (d *desk) open(engine string) {
 	set := Settings{
 		Owner:   "bench",
 		Budgets: []budget.Budget{{Name: "org", Scope: budget.Org, Capped: true, Cap: 1_000_000 * money.Unit, Period: budget.Rule{Length: budget.Month}}},
-		Plan:    scheduler.Settings{Lease: 20 * time.Minute, Idle: time.Minute, Stale: time.Hour},
+		Plan:    scheduler.Settings{Lease: 20 * time.Minute, Idle: time.Minute, Stale: scheduler.Stale{Spot: time.Hour, OnDemand: time.Hour}},
 	}
 	d.Broker = New(set, tables, meta, accounts, market.New(), nil, nil, slog.New(slog.DiscardHandler))
 	for _, a := range accounts {

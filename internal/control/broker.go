@@ -209,12 +209,12 @@ func (b *Broker) Run(ctx context.Context) error {
 	loop("terminate", b.set.Every.Terminate, true, b.terminate)
 	loop("settle", b.set.Every.Terminate, true, b.settle)
 	loop("silence", time.Second, false, b.silence)
-	loop("offers", b.set.Every.Offers, false, b.offers)
 	loop("sweep", b.set.Every.Sweep, false, b.sweep)
 	for _, a := range b.accounts {
 		loop("observe", b.set.Every.Observe, false, func(ctx context.Context) (time.Duration, error) {
 			return 0, b.observe(ctx, a)
 		})
+		loop("offers", b.set.Every.Offers, false, func(ctx context.Context) (time.Duration, error) { return b.offers(ctx, a) })
 		if a.Quotas != nil {
 			loop("quotas", quotaLook, false, func(ctx context.Context) (time.Duration, error) { return 0, b.quotas(ctx, a) })
 		}

@@ -145,7 +145,7 @@ func newSite(t testing.TB, cfg cloud.Config) *site {
 	s.set = control.Settings{
 		Owner: "broker", PublicURL: "http://broker.internal",
 		AgentDigests: map[string]string{"amd64": "00"},
-		Plan:         scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: time.Hour},
+		Plan:         scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: scheduler.Stale{Spot: time.Hour, OnDemand: time.Hour}},
 	}
 	s.check, s.lag = invariant.New(nil), 5*time.Second+cfg.ListLag.D()
 	return s
