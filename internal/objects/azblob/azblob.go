@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"strings"
 	"time"
 
@@ -275,12 +274,4 @@ func uncommitted(ctx context.Context, b *blockblob.Client) (map[string]bool, err
 		ids[value(block.Name)] = true
 	}
 	return ids, nil
-}
-
-// httpStatus of an answer, 0 if there was none.
-func httpStatus(resp *http.Response) int {
-	if resp == nil {
-		return 0
-	}
-	return resp.StatusCode
 }

@@ -84,3 +84,11 @@ func short(err error) error {
 	}
 	return err
 }
+
+// httpStatus of an answer, 0 if there was none.
+func httpStatus(resp *http.Response) int {
+	if resp == nil {
+		return 0
+	}
+	return resp.StatusCode
+}
