@@ -1,0 +1,2 @@
+// Package aws is the adapter for Amazon EC2.
+package aws
