@@ -1,0 +1,2 @@
+// Package runpod is the adapter for RunPod.
+package runpod
