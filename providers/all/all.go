@@ -4,6 +4,7 @@ package all
 
 import (
 	"gpubroker/providers"
+	"gpubroker/providers/aws"
 	"gpubroker/providers/hosts"
 	"gpubroker/providers/lambda"
 	"gpubroker/providers/simcloud"
@@ -13,6 +14,7 @@ import (
 // Descriptors returns the built-in types of provider, by type.
 func Descriptors() []providers.Descriptor {
 	return []providers.Descriptor{
+		aws.Descriptor(),
 		hosts.Descriptor(),
 		lambda.Descriptor(),
 		simcloud.Descriptor(),

@@ -5,6 +5,7 @@ package dialects
 
 import (
 	"gpubroker/internal/simcloud"
+	"gpubroker/internal/simcloud/dialects/aws"
 	"gpubroker/internal/simcloud/dialects/lambda"
 	"gpubroker/internal/simcloud/dialects/verda"
 )
@@ -18,7 +19,8 @@ type Entry struct {
 // All returns the dialects by the name of the provider's type.
 func All() map[string]Entry {
 	return map[string]Entry{
+		"aws":    {aws.Dialect, aws.Default},
 		"lambda": {lambda.Dialect, lambda.Default},
-		"verda": {verda.Dialect, verda.Default},
+		"verda":  {verda.Dialect, verda.Default},
 	}
 }
