@@ -36,10 +36,18 @@ type NameError struct {
 
 func (e *NameError) Error() string {
 	s := e.Message()
-	if h := nearest.Ask(e.Suggestions); h != "" {
+	if h := e.Ask(); h != "" {
 		s += "; " + h
 	}
 	return s
+}
+
+// Ask turns the suggestions into a question, "" when there are none.
+func (e *NameError) Ask() string {
+	if e.Problem == Ambiguous && len(e.Suggestions) > 0 {
+		return "which one, " + nearest.Or(e.Suggestions) + "?"
+	}
+	return nearest.Ask(e.Suggestions)
 }
 
 // Message is the error without its suggestions.
@@ -104,7 +112,36 @@ func (t *Table) Resolve(name string) ([]string, error) {
 			}
 		}
 	}
+	e.Suggestions = t.families(e.Suggestions)
 	return nil, e
+}
+
+// families puts a model in the place of its variants where all of them are there.
+func (t *Table) families(ids []string) []string {
+	var out []string
+	for _, id := range ids {
+		name := id
+		if f, ok := t.Lookup(id); ok {
+			all := t.variantIDs(f.Model)
+			if len(all) > 1 && contains(ids, all) {
+				name = f.Model
+			}
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (t *Table) variantIDs(model string) []string {
+	var ids []string
+	for _, f := range t.facts {
+		if f.Model == model {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
 }
 
 // ResolveFor turns a provider's own name into canonical ids; the same words can
@@ -164,9 +201,14 @@ func (t *Table) Identify(provider, instanceType, name string, memoryMiB int) (st
 	if len(ids) == 1 {
 		return ids[0], nil
 	}
-	f, _ := t.Lookup(ids[0])
+	var all []string
+	for _, id := range ids {
+		all = append(all, t.expand(id)...)
+	}
+	slices.Sort(all)
+	f, _ := t.Lookup(all[0])
 	for _, common := range []string{f.Model + "-" + f.Form.Or("") + "-any", fmt.Sprintf("%s-any-%ggb", f.Model, f.Memory.Or(0)), f.Model + "-any"} {
-		if v := t.Variants(common); slices.Equal(slices.Sorted(slices.Values(v)), slices.Sorted(slices.Values(ids))) {
+		if v := t.Variants(common); slices.Equal(slices.Sorted(slices.Values(v)), all) {
 			return common, nil
 		}
 	}
@@ -256,6 +298,9 @@ func (t *Table) mismatch(name, model string) error {
 		}
 	}
 	e.Detail = model + " has " + strings.Join(sizes, " or ")
+	if len(sizes) == 1 {
+		e.Detail += " only"
+	}
 	if len(formNames) > 0 {
 		e.Detail += " and comes as " + strings.Join(formNames, " or ")
 	}
@@ -290,7 +335,7 @@ func (t *Table) unknown(name string, words []string) error {
 		}
 	}
 	if ids := t.bearing(words); len(words) > 1 && len(ids) > 1 { // "RTX 6000"
-		e.Problem, e.Suggestions = Ambiguous, ids
+		e.Problem, e.Suggestions = Ambiguous, t.families(ids)
 		return e
 	}
 	e.Suggestions = nearest.Of(strings.Join(words, "-"), t.Names(), 3)

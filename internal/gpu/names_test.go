@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"encoding/csv"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +60,7 @@ func TestResolveRejectsNearMisses(t *testing.T) {
 		{"RTX 5900", Unknown, []string{"rtx-5090"}},
 		{"MI300X 80GB", Mismatch, []string{"mi300x"}},
 		{"a100-16gb", Mismatch, []string{"a100-40gb", "a100-80gb"}},
-		{"RTX 6000", Ambiguous, []string{"quadro-rtx-6000", "rtx-6000-ada", "rtx-pro-6000-se"}},
+		{"RTX 6000", Ambiguous, []string{"quadro-rtx-6000", "rtx-6000-ada", "rtx-pro-6000"}},
 		{"a10-0", Unknown, []string{"a10"}},
 		{"Inferentia", NotGPU, nil},
 		{"1g.10gb", Unknown, nil},
@@ -83,6 +85,20 @@ func TestResolveRejectsNearMisses(t *testing.T) {
 			if _, err := Builtin().Resolve(s); err != nil {
 				t.Errorf("Resolve(%q) suggests %q, which is refused: %v", c.name, s, err)
 			}
+		}
+	}
+}
+
+// What people read when they mistype.
+func TestNamesThatAreNone(t *testing.T) {
+	for name, want := range map[string]string{
+		"RTX 5900":    `no GPU is named "RTX 5900"; did you mean "rtx-5090", "rtx-3090" or "rtx-4090"?`,
+		"MI300X 80GB": `there is no "MI300X 80GB": mi300x has 192 GB only; did you mean "mi300x"?`,
+		"RTX 6000":    `"RTX 6000" means different GPUs to different providers; which one, "quadro-rtx-6000", "rtx-6000-ada" or "rtx-pro-6000"?`,
+		"Inferentia":  `"Inferentia" is no GPU`,
+	} {
+		if _, err := Builtin().Resolve(name); err == nil || err.Error() != want {
+			t.Errorf("%q:\n%v, want\n%s", name, err, want)
 		}
 	}
 }
@@ -126,6 +142,12 @@ func TestIdentify(t *testing.T) {
 		{"aws", "", "l4", 49152, "", true},
 		{"gpuhunt", "", "A100", 40960, "a100-any", false},
 		{"skypilot-catalog", "", "H100", 0, "h100-any-80gb", false},
+		// One name for two cards: their memory tells them apart.
+		{"jarvis-labs", "", "NVIDIA A100", 81920, "a100-any-80gb", false},
+		{"jarvis-labs", "", "NVIDIA A100", 40960, "a100-any-40gb", false},
+		{"jarvis-labs", "", "NVIDIA A100", 0, "a100-any", false},
+		{"dataoorts", "", "NVIDIA A100 SXM4", 40960, "a100-sxm-40gb", false},
+		{"dataoorts", "", "NVIDIA H200", 0, "h200-any-141gb", false},
 	} {
 		got, err := Builtin().Identify(c.provider, c.instance, c.name, c.mib)
 		if got != c.want || (err != nil) != c.bad {
@@ -152,6 +174,38 @@ func TestEveryNameLeadsBack(t *testing.T) {
 			}
 		} else if err != nil || strings.Join(ids, "|") != a.canonical {
 			t.Errorf("%v = %v, %v; want %s", k, ids, err, a.canonical)
+		}
+	}
+}
+
+// Every row of the alias file, as its provider writes it, leads to what it says.
+func TestEveryAlias(t *testing.T) {
+	f, err := os.Open("data/gpu-aliases.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) < 460 {
+		t.Errorf("only %d rows", len(rows))
+	}
+	for _, r := range rows[1:] {
+		alias, provider, want := r[0], r[1], r[2]
+		got, err := Builtin().ResolveFor(provider, alias)
+		switch {
+		case want == notGPU:
+			if e, ok := errors.AsType[*NameError](err); !ok || e.Problem != NotGPU {
+				t.Errorf("%s at %s is no GPU: %v, %v", alias, provider, got, err)
+			}
+		default:
+			for id := range strings.SplitSeq(want, "|") {
+				if err != nil || !slices.ContainsFunc(got, func(g string) bool { return g == id || slices.Contains(Builtin().Variants(g), id) }) {
+					t.Errorf("%s at %s: %v, %v; want %s", alias, provider, got, err, want)
+				}
+			}
 		}
 	}
 }

@@ -97,7 +97,11 @@ func load(gpus, aliases, instances, measured, nvenc []byte) (*Table, error) {
 	if err := rows(bytes.NewReader(aliases), func(r *row) {
 		a := alias{r.text("provider"), r.text("canonical"), r.text("note")}
 		name := normal(r.text("alias"))
-		t.aliases[aliasKey{normal(a.provider), name}] = a
+		key := aliasKey{normal(a.provider), name}
+		if before, twice := t.aliases[key]; twice { // one name for several cards
+			a.canonical = t.join(before.canonical, a.canonical)
+		}
+		t.aliases[key] = a
 		t.byAlias[name] = append(t.byAlias[name], a)
 		for id := range strings.SplitSeq(a.canonical, "|") {
 			if id == notGPU {
@@ -123,6 +127,20 @@ func load(gpus, aliases, instances, measured, nvenc []byte) (*Table, error) {
 		return nil, fmt.Errorf("instance-types.csv: %w", err)
 	}
 	return t, nil
+}
+
+// join is all that two cells of the alias file may mean. What an id leaves open
+// already is not named beside it.
+func (t *Table) join(a, b string) string {
+	ids := slices.Concat(strings.Split(a, "|"), strings.Split(b, "|"))
+	var out []string
+	for _, id := range ids {
+		covered := slices.ContainsFunc(ids, func(o string) bool { return o != id && slices.Contains(t.Variants(o), id) })
+		if !covered && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return strings.Join(out, "|")
 }
 
 // All returns every GPU that the facts describe, in the file's order.

@@ -226,7 +226,7 @@ func checkResources(j *Job, report reporter, faulty func(string) bool) {
 		if _, err := gpu.Builtin().Resolve(name); err != nil {
 			bad = true
 			if e, ok := errors.AsType[*gpu.NameError](err); ok {
-				report(at, cmp.Or(nearest.Ask(e.Suggestions), `run "gpubroker gpus" for the list`), "%s", e.Message())
+				report(at, cmp.Or(e.Ask(), `run "gpubroker gpus" for the list`), "%s", e.Message())
 			} else {
 				report(at, "", "%v", err)
 			}
@@ -328,7 +328,7 @@ func checkWork(j *Job, badGPU bool, report reporter, faulty func(string) bool) {
 		at = "work.on"
 		found, err := gpu.Builtin().Resolve(w.On)
 		if e, ok := errors.AsType[*gpu.NameError](err); ok {
-			report(at, nearest.Ask(e.Suggestions), "%s", e.Message())
+			report(at, e.Ask(), "%s", e.Message())
 			return
 		}
 		ids = found
