@@ -53,7 +53,7 @@ func rules() map[string]rule {
 	add(rule{providers.InvalidRequest, providers.ScopeFamily, none},
 		"InvalidParameterValue", "InvalidParameter", "InvalidParameterCombination", "InvalidParameterException", "MissingParameter", "UnknownParameter",
 		"ValidationError", "ValidationException", "InvalidInstanceType", "InvalidBlockDeviceMapping", "InvalidUserData.Malformed", "TagLimitExceeded",
-		"InvalidInstanceID.Malformed", "InvalidInstanceID", "MalformedQueryString", "SerializationException", "InvalidPlacementGroup.Unknown")
+		"InvalidInstanceID.Malformed", "InvalidInstanceID", "MalformedQueryString", "SerializationException")
 	// Settings that no launch in the region gets past.
 	add(rule{providers.InvalidRequest, providers.ScopeRegion, none},
 		"InvalidAMIID.Malformed", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "ParameterNotFound", "InvalidSubnetID.NotFound", "InvalidSubnet",
@@ -65,7 +65,8 @@ func rules() map[string]rule {
 	add(rule{providers.Conflict, providers.ScopeOffer, maybe}, "IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 	add(rule{providers.Conflict, providers.ScopeOffer, none}, "ConflictException", "InvalidPlacementGroup.Duplicate", "InvalidPlacementGroup.InUse")
 	// What a machine in another state or with termination protection answers.
-	add(rule{providers.Unavailable, providers.ScopeOffer, none}, "IncorrectInstanceState", "IncorrectState", "OperationNotPermitted")
+	add(rule{providers.Unavailable, providers.ScopeOffer, none}, "IncorrectInstanceState", "IncorrectState", "OperationNotPermitted",
+		"InvalidPlacementGroup.Unknown") // the last of another gang's machines took it along
 	add(rule{providers.Unavailable, providers.ScopeProvider, maybe},
 		"Unavailable", "ServiceUnavailable", "ServiceUnavailableException", "InternalError", "InternalFailure", "InternalServerError",
 		"InternalServerException", "InternalErrorException", "ServiceException", "RequestTimeout", "RequestTimeoutException", "InvalidNextToken", "ExpiredNextTokenException")

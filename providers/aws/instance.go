@@ -328,10 +328,6 @@ func (a *Adapter) tidy(ctx context.Context, c *clients, ref providers.Ref) error
 		}
 		return err
 	}
-	_, err = call(ctx, a, "terminate", ref.String(), c.ec2.DeletePlacementGroup, &ec2.DeletePlacementGroupInput{GroupName: aws.String(group)})
-	switch said(err) {
-	case "InvalidPlacementGroup.InUse", "InvalidPlacementGroup.Unknown": // others of the gang live, or another was faster
-		return nil
-	}
-	return err
+	a.ungroup(ctx, c, "terminate", group)
+	return nil
 }

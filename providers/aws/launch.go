@@ -76,6 +76,9 @@ func (a *Adapter) run(ctx context.Context, token, script string, tags map[string
 	in.MinCount, in.MaxCount = aws.Int32(1), aws.Int32(int32(len(reqs)))
 	out, err := call(ctx, a, "launch", target, c.ec2.RunInstances, in)
 	if err != nil {
+		if first.Group != "" && providers.OutcomeOf(err) == providers.NotCreated {
+			a.ungroup(ctx, c, "launch", groupName(first.Group))
+		}
 		return nil, err
 	}
 	for i := range answers {
@@ -313,4 +316,17 @@ func (a *Adapter) group(ctx context.Context, c *clients, target string, req prov
 		return beside(fmt.Errorf("placement group %s: %w", groupName(req.Group), err), providers.NotCreated)
 	}
 	return nil
+}
+
+// ungroup deletes a placement group without machines. One with machines stays,
+// and so does one that cannot be deleted now: groups cost nothing.
+func (a *Adapter) ungroup(ctx context.Context, c *clients, op, name string) {
+	_, err := call(ctx, a, op, name, c.ec2.DeletePlacementGroup, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
+	switch said(err) {
+	case "InvalidPlacementGroup.InUse", "InvalidPlacementGroup.Unknown": // others of the gang live, or another was faster
+	default:
+		if err != nil {
+			a.log.WarnContext(ctx, "a placement group was left behind", "provider", a.name, "group", name, "err", err)
+		}
+	}
 }
