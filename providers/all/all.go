@@ -7,6 +7,7 @@ import (
 	"gpubroker/providers/aws"
 	"gpubroker/providers/hosts"
 	"gpubroker/providers/lambda"
+	"gpubroker/providers/runpod"
 	"gpubroker/providers/simcloud"
 	"gpubroker/providers/verda"
 )
@@ -17,6 +18,7 @@ func Descriptors() []providers.Descriptor {
 		aws.Descriptor(),
 		hosts.Descriptor(),
 		lambda.Descriptor(),
+		runpod.Descriptor(),
 		simcloud.Descriptor(),
 		verda.Descriptor(),
 	}

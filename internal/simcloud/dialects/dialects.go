@@ -7,6 +7,7 @@ import (
 	"gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/dialects/aws"
 	"gpubroker/internal/simcloud/dialects/lambda"
+	"gpubroker/internal/simcloud/dialects/runpod"
 	"gpubroker/internal/simcloud/dialects/verda"
 )
 
@@ -21,6 +22,7 @@ func All() map[string]Entry {
 	return map[string]Entry{
 		"aws":    {aws.Dialect, aws.Default},
 		"lambda": {lambda.Dialect, lambda.Default},
+		"runpod": {runpod.Dialect, runpod.Default},
 		"verda":  {verda.Dialect, verda.Default},
 	}
 }

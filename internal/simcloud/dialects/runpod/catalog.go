@@ -152,26 +152,26 @@ func (s *server) gpuTypes(age time.Duration, cloud string, count int) []*gpuType
 
 func centerName(id string) string { return strings.ReplaceAll(id, "-", " ") }
 
-// stockQuery reads the parameters of availability.
-func stockQuery(r *http.Request, number string) (with bool, n int, err error) {
+// stockQuery reads for how many at once the stock is asked for; 0 is not at all.
+func stockQuery(r *http.Request, number string) (int, error) {
 	q := r.URL.Query()
-	if q.Get("include") == "" {
-		return false, 0, nil
+	switch {
+	case q.Get("include") == "":
+		return 0, nil
+	case q.Get("include") != "AVAILABILITY" || q.Get("product") != "POD":
+		return 0, invalid("include and product")
+	case q.Get(number) == "":
+		return 1, nil
 	}
-	if q.Get("include") != "AVAILABILITY" || q.Get("product") != "POD" {
-		return false, 0, invalid("include and product")
+	n, err := strconv.Atoi(q.Get(number))
+	if err != nil || n < 1 {
+		return 0, invalid("%s", number)
 	}
-	n = 1
-	if text := q.Get(number); text != "" {
-		if n, err = strconv.Atoi(text); err != nil || n < 1 {
-			return false, 0, invalid("%s", number)
-		}
-	}
-	return true, n, nil
+	return n, nil
 }
 
 func (s *server) gpus(rw http.ResponseWriter, r *http.Request) {
-	_, n, err := stockQuery(r, "count")
+	n, err := stockQuery(r, "count")
 	if err != nil {
 		words(rw, err)
 		return
@@ -227,7 +227,7 @@ func (s *server) cpuTypes(age time.Duration, count int) []*cpuType {
 }
 
 func (s *server) cpus(rw http.ResponseWriter, r *http.Request) {
-	_, n, err := stockQuery(r, "vcpuCount")
+	n, err := stockQuery(r, "vcpuCount")
 	if err != nil {
 		words(rw, err)
 		return

@@ -3,7 +3,6 @@ package runpod
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -244,7 +243,7 @@ func (s *server) create(rw http.ResponseWriter, r *http.Request) {
 	var in request
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil && err != io.EOF { //nolint:errorlint // the decoder returns it plain
+	if err := d.Decode(&in); err != nil {
 		words(rw, invalid("%v", err))
 		return
 	}

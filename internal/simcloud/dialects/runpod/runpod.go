@@ -129,7 +129,9 @@ func (s *server) bind(w *simcloud.World) http.Handler {
 	on("GET /v2/pods/{id}", s.get)
 	on("DELETE /v2/pods/{id}", s.remove)
 	mux.HandleFunc("POST /graphql", s.graphql)
-	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "404 page not found", http.StatusNotFound) })
+	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) {
+		http.Error(rw, "404 page not found", http.StatusNotFound)
+	})
 	s.handler = mux
 	return mux
 }
