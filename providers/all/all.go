@@ -5,6 +5,7 @@ package all
 import (
 	"gpubroker/providers"
 	"gpubroker/providers/aws"
+	"gpubroker/providers/azure"
 	"gpubroker/providers/hosts"
 	"gpubroker/providers/lambda"
 	"gpubroker/providers/runpod"
@@ -16,6 +17,7 @@ import (
 func Descriptors() []providers.Descriptor {
 	return []providers.Descriptor{
 		aws.Descriptor(),
+		azure.Descriptor(),
 		hosts.Descriptor(),
 		lambda.Descriptor(),
 		runpod.Descriptor(),

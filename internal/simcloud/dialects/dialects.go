@@ -6,6 +6,7 @@ package dialects
 import (
 	"gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/dialects/aws"
+	"gpubroker/internal/simcloud/dialects/azure"
 	"gpubroker/internal/simcloud/dialects/lambda"
 	"gpubroker/internal/simcloud/dialects/runpod"
 	"gpubroker/internal/simcloud/dialects/verda"
@@ -21,6 +22,7 @@ type Entry struct {
 func All() map[string]Entry {
 	return map[string]Entry{
 		"aws":    {aws.Dialect, aws.Default},
+		"azure":  {azure.Dialect, azure.Default},
 		"lambda": {lambda.Dialect, lambda.Default},
 		"runpod": {runpod.Dialect, runpod.Default},
 		"verda":  {verda.Dialect, verda.Default},
