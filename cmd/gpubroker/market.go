@@ -1,16 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
 
+	"gpubroker/internal/cli"
 	"gpubroker/internal/config"
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
+	"gpubroker/providers/all"
 	"gpubroker/providers/managed"
 	"gpubroker/scheduler"
 )
@@ -50,4 +53,49 @@ func discounts(list []config.Discount) []managed.Discount {
 		out = append(out, one)
 	}
 	return out
+}
+
+// publicPrices reads what clouds publish to everybody, all at once. What breaks the
+// contract is sorted out as it is of an account; a cloud that has not answered when
+// ctx ends is not waited for.
+func publicPrices(ctx context.Context) []cli.PublicList {
+	type answer struct {
+		at   int
+		list cli.PublicList
+	}
+	answers := make(chan answer, len(all.Descriptors()))
+	var out []cli.PublicList
+	for _, d := range all.Descriptors() {
+		if d.Public == nil {
+			continue
+		}
+		at := len(out)
+		out = append(out, cli.PublicList{Title: d.Title, Type: d.Type, Err: context.DeadlineExceeded})
+		go func() { answers <- answer{at, publicList(ctx, d)} }()
+	}
+	for range out {
+		select {
+		case a := <-answers:
+			out[a.at] = a.list
+		case <-ctx.Done():
+			return out
+		}
+	}
+	return out
+}
+
+func publicList(ctx context.Context, d providers.Descriptor) cli.PublicList {
+	l := cli.PublicList{Title: d.Title, Type: d.Type}
+	feed, err := d.Public(providers.Env{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		l.Err = err
+		return l
+	}
+	offers, err := feed.Offers(ctx, providers.Scope{})
+	if err != nil {
+		l.Err = err
+		return l
+	}
+	l.Offers = managed.SortOut(d.Type, offers, time.Now())
+	return l
 }

@@ -78,7 +78,10 @@ func newSite(t *testing.T, run bool) *site {
 		Owner: "broker", PublicURL: "http://broker.internal", AgentDigests: map[string]string{"amd64": "00"},
 		Plan: scheduler.Settings{Lease: 20 * time.Minute, Idle: 30 * time.Second, Stale: scheduler.Stale{Spot: time.Hour, OnDemand: time.Hour}},
 	}
-	s.broker = control.New(set, s.tables, meta, []*control.Account{account}, market.New(), s.objects, s, log)
+	history, err := market.OpenHistory(filepath.Join(t.TempDir(), "prices"), time.Now())
+	must(t, err)
+	t.Cleanup(func() { must(t, history.Close()) })
+	s.broker = control.New(set, s.tables, meta, []*control.Account{account}, market.With(market.Options{Stale: set.Plan.Stale, History: history}), s.objects, s, log)
 	server := api.New(s.broker, api.Options{
 		Version: "1.2.3", Source: spec.Local{Dir: dir}, MaxWorkdir: s.maxWork, TempDir: dir, Log: log,
 	})

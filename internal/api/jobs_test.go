@@ -15,6 +15,7 @@ import (
 
 	"gpubroker/internal/api"
 	"gpubroker/internal/api/client"
+	"gpubroker/internal/market"
 	"gpubroker/queue"
 )
 
@@ -199,7 +200,7 @@ func TestPlanAndWhy(t *testing.T) {
 func waitForOffers(t *testing.T, c *client.Client) {
 	t.Helper()
 	for range 60 {
-		out, err := c.Offers(t.Context(), client.OfferQuery{GPU: "l4", Kind: "spot"})
+		out, err := c.Offers(t.Context(), market.Query{GPU: "l4", Kind: "spot"}, false)
 		must(t, err)
 		if len(out.Offers) > 0 {
 			time.Sleep(30 * time.Second) // until the machines of every provider were listed, too

@@ -1,33 +1,68 @@
 package api
 
 import (
-	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
-	"slices"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"gpubroker/internal/control"
-	"gpubroker/internal/gpu"
+	"gpubroker/internal/market"
 	"gpubroker/internal/money"
 	"gpubroker/internal/scenario"
 	"gpubroker/providers"
 )
 
-type offersInput struct {
-	GPU      string `query:"gpu" doc:"a GPU's id, family or common name"`
+// offerFilter is what offers are selected by, now and in the past.
+type offerFilter struct {
+	GPU      string `query:"gpu" doc:"a GPU's id, family or common name; unknown for those that nobody knows"`
 	Kind     string `query:"kind" enum:"spot,on-demand"`
 	Provider string `query:"provider"`
 	Region   string `query:"region"`
 }
 
+type offersInput struct {
+	offerFilter
+	Memory      float64 `query:"memory" minimum:"0" doc:"GB of each GPU, at least"`
+	MaxPrice    string  `query:"max_price" doc:"of the whole machine per hour"`
+	Link        string  `query:"link" doc:"how the words for the link between its GPUs begin, such as nvlink or pcie; fabric for a full one"`
+	RDMA        bool    `query:"rdma" doc:"only machines that reach each other by RDMA"`
+	Scenario    string  `query:"scenario" doc:"only what is fit for that kind of work"`
+	Sort        string  `query:"sort" doc:"price, per-gpu, memory, age, gpu, provider or region; a minus before it turns it round"`
+	Limit       int     `query:"limit" minimum:"0" doc:"at most so many; 0 means all"`
+	Quarantined bool    `query:"quarantined" doc:"with the offers that are not used, and why"`
+}
+
 // Offers are what can be rented.
 type Offers struct {
-	Offers []providers.Offer `json:"offers" doc:"cheapest first"`
+	Offers      []market.Quote       `json:"offers" doc:"in the order asked for; the cheapest first by default"`
+	Total       int                  `json:"total" doc:"that were asked for, without the limit"`
+	Quarantined int                  `json:"quarantined" doc:"offers of all accounts that are not used"`
+	Quarantine  []market.Quarantined `json:"quarantine,omitempty" doc:"those offers, when they were asked for"`
+	// Snapshot is the day of the offers that are built into the program, where they
+	// stand in for a broker's.
+	Snapshot string `json:"snapshot,omitempty" doc:"day of the newest offer of a dated snapshot; absent when offers are live"`
 }
 
 type offersOutput struct{ Body Offers }
+
+type historyInput struct {
+	offerFilter
+	Days   int  `query:"days" minimum:"1" maximum:"90" default:"7" doc:"how far back"`
+	Points bool `query:"points" doc:"with each change"`
+}
+
+// History is what prices were.
+type History struct {
+	Since  time.Time     `json:"since"`
+	Until  time.Time     `json:"until"`
+	Series []market.Past `json:"series" doc:"by market"`
+}
+
+type historyOutput struct{ Body History }
 
 // Instances are the machines that are not settled.
 type Instances struct {
@@ -37,9 +72,10 @@ type Instances struct {
 
 type instancesOutput struct{ Body Instances }
 
-// GPUs are facts of GPUs.
+// GPUs are facts of GPUs, and where each is cheapest.
 type GPUs struct {
-	GPUs []gpu.Fact `json:"gpus"`
+	GPUs     []market.Model `json:"gpus"`
+	Snapshot string         `json:"snapshot,omitempty" doc:"day of the newest offer of a dated snapshot; absent when prices are live"`
 }
 
 type gpusOutput struct{ Body GPUs }
@@ -54,11 +90,12 @@ type scenariosOutput struct{ Body Scenarios }
 func (s *Server) registerMarket() {
 	s.registerProviders()
 	huma.Register(s.api, operation("list-offers", http.MethodGet, "/api/v1/offers", "List what can be rented now", View, "market"), s.listOffers)
+	huma.Register(s.api, operation("offer-history", http.MethodGet, "/api/v1/offers/history", "Tell what prices were", View, "market"), s.offerHistory)
 	huma.Register(s.api, operation("list-instances", http.MethodGet, "/api/v1/instances", "List machines that are not settled", View, "market"), s.listInstances)
-	huma.Register(s.api, operation("list-gpus", http.MethodGet, "/api/v1/gpus", "List GPUs and what is known of them", View, "market"),
+	huma.Register(s.api, operation("list-gpus", http.MethodGet, "/api/v1/gpus", "List GPUs, what is known of them, and where they are cheapest", View, "market"),
 		func(context.Context, *struct{}) (*gpusOutput, error) {
 			out := &gpusOutput{}
-			out.Body.GPUs = gpu.Builtin().All()
+			out.Body.GPUs = s.broker.Market().View().Models(s.broker.State().Now())
 			return out, nil
 		})
 	huma.Register(s.api, operation("list-scenarios", http.MethodGet, "/api/v1/scenarios", "List kinds of work", View, "market"),
@@ -69,25 +106,54 @@ func (s *Server) registerMarket() {
 		})
 }
 
+func (f offerFilter) query() market.Query {
+	return market.Query{GPU: f.GPU, Kind: providers.Kind(f.Kind), Provider: f.Provider, Region: f.Region}
+}
+
 func (s *Server) listOffers(_ context.Context, in *offersInput) (*offersOutput, error) {
-	var ids []string
-	if in.GPU != "" {
+	q := in.query()
+	q.Memory, q.Link, q.RDMA, q.Scenario, q.Sort, q.Limit = in.Memory, in.Link, in.RDMA, in.Scenario, in.Sort, in.Limit
+	if in.MaxPrice != "" {
 		var err error
-		if ids, err = gpu.Builtin().Resolve(in.GPU); err != nil {
-			return nil, huma.Error422UnprocessableEntity(err.Error())
+		if q.MaxPrice, err = money.RateOf(in.MaxPrice); err != nil {
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("max_price: %v", err))
 		}
 	}
 	out := &offersOutput{}
-	out.Body.Offers = []providers.Offer{}
-	for _, o := range s.broker.Market().Offers() {
-		if (in.GPU == "" || slices.Contains(ids, o.GPU)) && (in.Kind == "" || string(o.Kind) == in.Kind) &&
-			(in.Provider == "" || o.Provider == in.Provider) && (in.Region == "" || o.Region == in.Region) {
-			out.Body.Offers = append(out.Body.Offers, o)
-		}
+	v := s.broker.Market().View()
+	var err error
+	if out.Body.Offers, out.Body.Total, err = v.Find(q, s.broker.State().Now()); err != nil {
+		return nil, queryFault(err)
 	}
-	slices.SortStableFunc(out.Body.Offers, func(a, b providers.Offer) int {
-		return cmp.Or(cmp.Compare(a.Price, b.Price), a.Compare(b.Market))
-	})
+	odd := v.Quarantined()
+	if out.Body.Quarantined = len(odd); in.Quarantined {
+		out.Body.Quarantine = odd
+	}
+	return out, nil
+}
+
+func queryFault(err error) error {
+	if _, ok := errors.AsType[*market.QueryError](err); ok {
+		return huma.Error422UnprocessableEntity(err.Error())
+	}
+	return err
+}
+
+func (s *Server) offerHistory(ctx context.Context, in *historyInput) (*historyOutput, error) {
+	h := s.broker.Market().History()
+	if h == nil {
+		return nil, huma.Error404NotFound("this broker keeps no record of prices")
+	}
+	want, err := in.query().Series()
+	if err != nil {
+		return nil, queryFault(err)
+	}
+	until := s.broker.State().Now()
+	out := &historyOutput{Body: History{Since: until.AddDate(0, 0, -in.Days), Until: until}}
+	out.Body.Series, err = h.Query(ctx, market.HistoryQuery{Since: out.Body.Since, Until: until, Want: want, Points: in.Points})
+	if err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 

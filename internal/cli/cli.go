@@ -2,7 +2,8 @@
 // shown to them.
 //
 // Nearly every command asks a broker over its HTTP API; what needs none
-// (validate, plan --offers, gpus, scenarios, backtest, simcloud) works alone.
+// (validate, scenarios, backtest, simcloud) works alone, and so do offers, gpus and
+// plan where no broker is known: over a dated snapshot and public prices.
 // What only the program can do, such as running a broker, is handed in as
 // [Wiring]. Answers go to standard output, all else to standard error. Times are
 // shown in the local zone, and JSON (-o json) has the names of the API.
@@ -25,6 +26,7 @@ import (
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
+	"gpubroker/providers/managed"
 )
 
 // The exit codes.
@@ -46,10 +48,21 @@ type Wiring struct {
 	Demo func(ctx context.Context, o DemoOptions) error
 	// Sweep lists machines through the providers, without a broker.
 	Sweep func(ctx context.Context, o SweepOptions) (Swept, error)
+	// Public reads the prices that clouds publish to everybody; nil reads none. Each
+	// list is whole or an error.
+	Public func(ctx context.Context) []PublicList
 	// ProviderTypes are the types that a configuration may name.
 	ProviderTypes []string
 	// Now tells the time; nil means the clock.
 	Now func() time.Time
+}
+
+// PublicList is what one cloud publishes.
+type PublicList struct {
+	Title  string // of the cloud, for people
+	Type   string // of its providers
+	Offers managed.Catalog
+	Err    error
 }
 
 // ServeOptions are the flags of serve.
@@ -199,6 +212,9 @@ func (a *app) json(v any) (bool, error) {
 	return true, writeJSON(a.Out, v)
 }
 
+// moreForms annotates a command with forms of its answer beside text and json.
+const moreForms = "forms"
+
 const (
 	groupWork  = "work"
 	groupSee   = "see"
@@ -216,9 +232,10 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
 		Args: func(cmd *cobra.Command, args []string) error { return unknownCommand(cmd, args) },
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if a.format != "text" && a.format != "json" {
-				return usage("-o %s: expected text or json", a.format)
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			forms := append([]string{"text", "json"}, strings.Fields(cmd.Annotations[moreForms])...)
+			if !slices.Contains(forms, a.format) {
+				return usage("-o %s: expected %s", a.format, strings.Join(forms, " or "))
 			}
 			a.begun = true
 			return nil
@@ -226,7 +243,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
-	f.StringVarP(&a.format, "output", "o", "text", "form of the answer: text or json")
+	f.StringVarP(&a.format, "output", "o", "text", "form of the answer: text or json; for offers csv, too")
 	f.StringVar(&a.conn.url, "broker", "", "address of the broker (GPUBROKER_URL)")
 	f.StringVar(&a.conn.token, "token", "", "token for it (GPUBROKER_TOKEN; better not on the command line)")
 	f.StringVar(&a.conn.ca, "ca", "", "file with the authority of its certificate (GPUBROKER_CA)")

@@ -76,10 +76,16 @@ func (a *app) broker() (*client.Client, error) {
 		}
 	}
 	if set.URL == "" {
-		return nil, errors.New("no broker is known: start one with gpubroker serve in this folder, give --broker and GPUBROKER_TOKEN, or see one at work with gpubroker demo")
+		return nil, errNoBroker
 	}
 	return client.New(set)
 }
+
+var errNoBroker = errors.New("no broker is known: start one with gpubroker serve in this folder, give --broker and GPUBROKER_TOKEN, or see one at work with gpubroker demo")
+
+// named reports whether the broker was named on purpose: then nothing else stands
+// in for it.
+func (a *app) named() bool { return a.conn.url != "" || env("GPUBROKER_URL") != "" }
 
 // codeOf is the exit code for an error of a call.
 func codeOf(err error) int {

@@ -1,19 +1,28 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"gpubroker/internal/api"
+	"gpubroker/internal/api/client"
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/market"
+	"gpubroker/internal/money"
 )
 
 func (a *app) gpus() *cobra.Command {
-	return &cobra.Command{
-		Use: "gpus [NAME]", Short: "List GPUs, or what is known of one", Args: atMostOne,
+	var snapshot bool
+	cmd := &cobra.Command{
+		Use: "gpus [NAME]", Short: "List GPUs and where each is cheapest, or what is known of one", Args: atMostOne,
+		Long: "List GPUs: the facts that people pick by, and the cheapest spot and on-demand price of a GPU-hour now; with\n" +
+			"NAME all that is known of it. Where no broker is known the prices are those of a dated snapshot that is\n" +
+			"built in, and what clouds publish to everybody.",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
 			for _, f := range gpu.Builtin().All() {
@@ -21,30 +30,43 @@ func (a *app) gpus() *cobra.Command {
 			}
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			facts := gpu.Builtin()
-			list := facts.All()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var ids []string
 			if len(args) == 1 {
-				ids, err := facts.Resolve(args[0])
-				if err != nil {
+				var err error
+				if ids, err = gpu.Builtin().Resolve(args[0]); err != nil {
 					return &exit{ExitUsage, err}
 				}
-				list = nil
-				for _, id := range ids {
-					if f, ok := facts.Lookup(id); ok {
-						list = append(list, f)
-					}
-				}
 			}
-			if done, err := a.json(api.GPUs{GPUs: list}); done {
+			out, err := a.models(cmd.Context(), snapshot)
+			if err != nil {
 				return err
 			}
-			if len(args) == 0 || len(list) > 1 {
-				return a.printGPUs(list)
+			if ids != nil {
+				out.GPUs = slices.DeleteFunc(out.GPUs, func(m market.Model) bool { return !slices.Contains(ids, m.ID) })
 			}
-			return a.printGPU(facts, list)
+			if done, err := a.json(out); done {
+				return err
+			}
+			if len(args) == 0 || len(out.GPUs) != 1 {
+				return a.printModels(out.GPUs)
+			}
+			return a.printModel(&out.GPUs[0])
 		},
 	}
+	cmd.Flags().BoolVar(&snapshot, "snapshot", false, "take prices from the snapshot that is built in, and ask nobody")
+	return cmd
+}
+
+func (a *app) models(ctx context.Context, snapshot bool) (out api.GPUs, err error) {
+	err = a.either(ctx, snapshot, func(c *client.Client) (err error) {
+		out, err = c.GPUs(ctx)
+		return err
+	}, func(m *market.Market, day string) error {
+		out = api.GPUs{GPUs: m.View().Models(a.Now()), Snapshot: day}
+		return nil
+	})
+	return out, err
 }
 
 // fact shows a fact, or a question mark when it is not known.
@@ -57,37 +79,72 @@ func fact[T comparable](k gpu.Known[T], unit string) string {
 }
 
 // rateFact shows a rate, and a dash where the GPU does not compute so.
-func rateFact(k gpu.Known[float64]) string {
+func rateFact(k gpu.Known[float64], unit string) string {
 	if v, ok := k.Get(); ok && v == 0 {
 		return "–"
 	}
-	return fact(k, "TF")
+	return fact(k, unit)
 }
 
-func (a *app) printGPUs(list []gpu.Fact) error {
-	t := table{head: []string{"GPU", "NAME", "CLASS", "MEMORY", "BANDWIDTH", "BF16", "FP64", "ENC", "DEC", "YEAR"}, right: []int{3, 4, 5, 6, 7, 8}, flexible: []int{1, 0}}
-	for _, f := range list {
-		t.row(f.ID, f.Name, fact(f.Class, ""), fact(f.Memory, "GiB"), fact(f.MemoryBandwidth, "GB/s"), rateFact(f.BF16Peak()), rateFact(f.FP64),
-			fact(f.Encoders, ""), fact(f.Decoders, ""), fact(f.Year, ""))
+// cheapest shows a price of a GPU-hour.
+func cheapest(b *market.Best) string {
+	switch {
+	case b == nil:
+		return "–"
+	case b.Currency != money.USD:
+		return rate(b.PerGPU) + " " + string(b.Currency)
 	}
-	return a.look.printf("%s", t.String())
+	return rate(b.PerGPU)
 }
 
-func (a *app) printGPU(facts *gpu.Table, list []gpu.Fact) error {
+func (a *app) printModels(list []market.Model) error {
+	t := table{
+		head:  []string{"GPU", "CLASS", "GB", "GB/S", "BF16", "FP8", "FP64", "ENC", "DEC", "LINK", "SPOT", "ON DEMAND"},
+		right: []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, flexible: []int{0},
+	}
+	for _, m := range list {
+		name := m.ID
+		if m.ID == market.UnknownGPU {
+			name = strings.TrimSpace(m.ID + " " + m.Name)
+		}
+		t.row(name, fact(m.Class, ""), fact(m.Memory, ""), fact(m.MemoryBandwidth, ""), rateFact(m.BF16Peak(), ""), rateFact(m.FP8, ""), rateFact(m.FP64, ""),
+			fact(m.Encoders, ""), fact(m.Decoders, ""), link(m.Fact), cheapest(m.Spot), cheapest(m.OnDemand))
+	}
+	return a.look.printf("%s%s\n", t.String(), styleDim.Render("dense TFLOPS; GB/s of memory and of the link among GPUs; USD per GPU-hour; ? is not known"))
+}
+
+// link is the speed of the fabric among GPUs, a dash where there is none.
+func link(f gpu.Fact) string {
+	if f.Link.Or("") == "none" {
+		return "–"
+	}
+	return fact(f.LinkBandwidth, "")
+}
+
+func (a *app) printModel(m *market.Model) error {
+	facts := gpu.Builtin()
 	var b strings.Builder
-	for _, f := range list {
-		fmt.Fprintf(&b, "%s  %s\n", styleHead.Render(f.ID), f.Name)
-		for _, at := range gpu.Attributes() {
-			v := facts.Value(f, at)
-			text := v.String()
-			if n, ok := v.Number.Get(); ok {
-				text = strings.TrimSpace(strconv.FormatFloat(n, 'g', 5, 64) + " " + at.Unit)
-			}
-			fmt.Fprintf(&b, "  %-19s %-21s %s\n", at.Name, text, wrap(at.Doc, 44))
+	fmt.Fprintf(&b, "%s  %s\n", styleHead.Render(m.ID), m.Name)
+	for _, at := range gpu.Attributes() {
+		v := facts.Value(m.Fact, at)
+		text := v.String()
+		if n, ok := v.Number.Get(); ok {
+			text = strings.TrimSpace(strconv.FormatFloat(n, 'g', 5, 64) + " " + at.Unit)
 		}
-		if f.Conflicts != "" {
-			fmt.Fprintf(&b, "  %-19s %s\n", "sources disagree", wrap(f.Conflicts, 22))
+		fmt.Fprintf(&b, "  %-19s %-21s %s\n", at.Name, text, wrap(at.Doc, 44))
+	}
+	if m.Conflicts != "" {
+		fmt.Fprintf(&b, "  %-19s %s\n", "sources disagree", wrap(m.Conflicts, 22))
+	}
+	for _, x := range [...]struct {
+		name string
+		best *market.Best
+	}{{"cheapest spot", m.Spot}, {"cheapest on demand", m.OnDemand}} {
+		text := "none"
+		if x.best != nil {
+			text = fmt.Sprintf("%s %s/h, %s, seen %s", rate(x.best.PerGPU), x.best.Currency, where(x.best.Market), a.look.age(x.best.Seen))
 		}
+		fmt.Fprintf(&b, "  %-19s %s\n", x.name, wrap(text, 22))
 	}
 	return a.look.printf("%s", b.String())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpubroker/internal/api"
+	"gpubroker/internal/api/client"
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
@@ -72,11 +73,13 @@ func (a *app) plan() *cobra.Command {
 	var flags specFlags
 	var file string
 	var tasks int
+	var snapshot bool
 	cmd := &cobra.Command{
 		Use:   "plan FILE | -- COMMAND...",
 		Short: "Say where a job would run, when, at what cost, and why not elsewhere",
 		Long: "Say where a job would run, when, at what cost, and why not elsewhere; nothing is committed. With\n" +
-			"--offers it is planned against a table of offers, and no broker is needed.\n\n" +
+			"--offers it is planned against a table of offers, and no broker is needed. Where none is known, it is\n" +
+			"planned against a dated snapshot that is built in, and the prices that clouds publish to everybody.\n\n" +
 			"Exit code 3: nothing that is offered fits. 4: a budget has no room.",
 		Example: "  gpubroker plan nightly.yaml\n  gpubroker plan train.yaml --offers offers.csv.gz --set resources.gpu=h100",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,9 +91,18 @@ func (a *app) plan() *cobra.Command {
 			var p api.Plan
 			var notes []string
 			if file != "" {
-				p, notes, err = a.planAlone(cmd.Context(), j, dir, file, tasks)
+				p, notes, err = a.planTable(cmd.Context(), j, dir, file, tasks)
 			} else {
-				p, err = a.planAtBroker(cmd.Context(), j, dir)
+				err = a.either(cmd.Context(), snapshot, func(c *client.Client) (err error) {
+					p, err = a.planAtBroker(cmd.Context(), c, j, dir)
+					return err
+				}, func(m *market.Market, _ string) (err error) {
+					p, notes, err = a.planAlone(cmd.Context(), j, dir, m.Offers(), tasks)
+					return err
+				})
+				if errors.Is(err, client.ErrUnreachable) {
+					err = fmt.Errorf("%w; or plan against a table of offers with --offers FILE, or against built-in ones with --snapshot", err)
+				}
 			}
 			if err != nil {
 				return err
@@ -109,21 +121,17 @@ func (a *app) plan() *cobra.Command {
 	}
 	flags.register(cmd)
 	cmd.Flags().StringVar(&file, "offers", "", "plan against this table of offers (.csv or .csv.gz) without a broker")
-	cmd.Flags().IntVar(&tasks, "tasks", 1, "with --offers: how many tasks to plan where tasks.glob is of an object store")
+	cmd.Flags().IntVar(&tasks, "tasks", 1, "without a broker: how many tasks to plan where tasks.glob is of an object store")
+	cmd.Flags().BoolVar(&snapshot, "snapshot", false, "plan against the offers that are built in, and ask nobody")
 	return cmd
 }
 
-func (a *app) planAtBroker(ctx context.Context, j *spec.Job, dir string) (api.Plan, error) {
-	c, err := a.broker()
-	if err != nil {
-		return api.Plan{}, fmt.Errorf("%w; or plan against a table of offers with --offers FILE", err)
-	}
+func (a *app) planAtBroker(ctx context.Context, c *client.Client, j *spec.Job, dir string) (api.Plan, error) {
 	r, err := a.request(ctx, c, j, dir, false)
 	if err != nil {
 		return api.Plan{}, err
 	}
-	p, err := c.Plan(ctx, r)
-	return p, away(err)
+	return c.Plan(ctx, r)
 }
 
 // assumed is what is taken for granted of accounts of which only offers are
@@ -136,16 +144,22 @@ func assumed() providers.Capabilities {
 	}
 }
 
-// planAlone plans against a table of offers.
-func (a *app) planAlone(ctx context.Context, j *spec.Job, dir, file string, tasks int) (p api.Plan, notes []string, err error) {
+// planTable plans against a table of offers.
+func (a *app) planTable(ctx context.Context, j *spec.Job, dir, file string, tasks int) (p api.Plan, notes []string, err error) {
 	offers, skipped, err := market.ReadFile(file)
 	if err != nil {
 		return p, nil, &exit{ExitUsage, err}
 	}
+	p, notes, err = a.planAlone(ctx, j, dir, offers, tasks)
 	if len(skipped) > 0 {
-		notes = append(notes, fmt.Sprintf("%s: %s not used; the first is line %d: %s", file, plural(len(skipped), "row"), skipped[0].Line, skipped[0].Why))
+		notes = slices.Insert(notes, 0, fmt.Sprintf("%s: %s not used; the first is line %d: %s", file, plural(len(skipped), "row"), skipped[0].Line, skipped[0].Why))
 	}
-	notes = append(notes, "assumed of every provider in the table: billed by the second, up in 2m, prices still hold")
+	return p, notes, err
+}
+
+// planAlone plans against offers without a broker.
+func (a *app) planAlone(ctx context.Context, j *spec.Job, dir string, offers []providers.Offer, tasks int) (p api.Plan, notes []string, err error) {
+	notes = append(notes, "assumed of every provider: billed by the second, up in 2m, prices still hold")
 	if t := j.Tasks; t != nil && strings.Contains(t.Glob, "://") && !strings.HasPrefix(t.Glob, "file:") {
 		notes = append(notes, fmt.Sprintf("%s is not read without a broker: planned for %s, see --tasks", t.Glob, plural(tasks, "task")))
 		j.Tasks = &spec.Tasks{Parallelism: t.Parallelism, List: slices.Repeat([]string{"unknown"}, max(tasks, 1))}

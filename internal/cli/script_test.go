@@ -19,7 +19,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"gpubroker/internal/cli"
+	"gpubroker/internal/money"
 	"gpubroker/providers"
+	"gpubroker/providers/managed"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -41,8 +43,25 @@ func TestMain(m *testing.M) {
 			},
 			Sweep: sweep,
 		}
+		if os.Getenv("PUBLIC") != "" {
+			w.Public = public
+		}
 		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, w))
 	}})
+}
+
+// public is a marketplace that answers and a cloud that does not.
+func public(context.Context) []cli.PublicList {
+	o := func(kind providers.Kind, price money.Rate) providers.Offer {
+		return providers.Offer{
+			Market: providers.Market{Provider: "vast", Type: "1x L4", Kind: kind}, Shape: providers.Shape{GPU: "l4", GPUName: "L4", GPUs: 1, VCPU: 8},
+			Price: price, Currency: money.USD, Seen: now.Add(-10 * time.Second), Source: "search",
+		}
+	}
+	return []cli.PublicList{
+		{Title: "Vast.ai", Type: "vast", Offers: managed.Catalog{Offers: []providers.Offer{o(providers.OnDemand, 210_000_000), o(providers.Spot, 900_000)}}},
+		{Title: "Azure", Type: "azure", Err: fmt.Errorf("reading prices: %w", context.DeadlineExceeded)},
+	}
 }
 
 func sweep(_ context.Context, o cli.SweepOptions) (cli.Swept, error) {

@@ -106,16 +106,46 @@ func (v *View) quote(r *row, now time.Time) Quote {
 	return q
 }
 
+// named says whether the query is content with a GPU. An id that leaves a variant
+// open is as good as all its variants.
+func (q *Query) named() (func(id string) bool, error) {
+	facts := gpu.Builtin()
+	switch q.GPU {
+	case "":
+		return func(string) bool { return true }, nil
+	case UnknownGPU:
+		return func(id string) bool { return len(facts.Variants(id)) == 0 }, nil
+	}
+	ids, err := facts.Resolve(q.GPU)
+	if err != nil {
+		return nil, &QueryError{"gpu", err}
+	}
+	other := func(id string) bool { return !slices.Contains(ids, id) }
+	return func(id string) bool {
+		all := facts.Variants(id)
+		return !other(id) || len(all) > 0 && !slices.ContainsFunc(all, other)
+	}, nil
+}
+
+// Series returns what of a history the query asks for: by GPU, provider, region and
+// kind. The error is a [*QueryError].
+func (q Query) Series() (func(Series) bool, error) {
+	named, err := q.named()
+	if err != nil {
+		return nil, err
+	}
+	return func(s Series) bool {
+		return (q.Kind == "" || s.Kind == q.Kind) && (q.Provider == "" || s.Provider == q.Provider) &&
+			(q.Region == "" || s.Region == q.Region) && (q.GPU == "" || s.GPUs > 0) && named(s.GPU)
+	}, nil
+}
+
 // wanted says of each GPU that is offered whether the query is content with it.
-// An id that leaves a variant open is, when every variant is.
 func (v *View) wanted(q Query) ([]bool, error) {
 	facts := gpu.Builtin()
-	var ids []string
-	if q.GPU != "" && q.GPU != UnknownGPU {
-		var err error
-		if ids, err = facts.Resolve(q.GPU); err != nil {
-			return nil, &QueryError{"gpu", err}
-		}
+	named, err := q.named()
+	if err != nil {
+		return nil, err
 	}
 	var profile scenario.Profile
 	if q.Scenario != "" {
@@ -126,13 +156,7 @@ func (v *View) wanted(q Query) ([]bool, error) {
 	}
 	out := make([]bool, len(v.gpus))
 	for i, id := range v.gpus {
-		all := facts.Variants(id)
-		ok := true
-		if q.GPU == UnknownGPU {
-			ok = len(all) == 0
-		} else if q.GPU != "" {
-			ok = slices.Contains(ids, id) || len(all) > 0 && !slices.ContainsFunc(all, func(v string) bool { return !slices.Contains(ids, v) })
-		}
+		ok := named(id)
 		if q.Scenario != "" && (len(profile.Require) > 0 || len(profile.Assume) > 0) {
 			f, known := facts.Lookup(id)
 			ok = ok && known && len(profile.Check(f)) == 0

@@ -11,6 +11,7 @@ import (
 
 	"gpubroker/internal/api"
 	"gpubroker/internal/control"
+	"gpubroker/internal/market"
 	"gpubroker/queue"
 )
 
@@ -170,12 +171,45 @@ func (c *Client) PutWorkdir(ctx context.Context, digest string, archive io.Reade
 	return w, read(res, &w)
 }
 
-// OfferQuery selects offers.
-type OfferQuery struct{ GPU, Kind, Provider, Region string }
+// Offers returns what can be rented, in the order asked for, and with what is
+// quarantined if that is asked for.
+func (c *Client) Offers(ctx context.Context, q market.Query, quarantined bool) (out api.Offers, err error) {
+	v := offerValues(q)
+	for name, value := range map[string]string{
+		"memory": decimal(q.Memory), "link": q.Link, "scenario": q.Scenario, "sort": q.Sort, "limit": number(q.Limit),
+		"rdma": flag(q.RDMA), "quarantined": flag(quarantined),
+	} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if q.MaxPrice > 0 {
+		v.Set("max_price", q.MaxPrice.String())
+	}
+	return out, c.get(ctx, path("offers"), v, &out)
+}
 
-// Offers returns what can be rented, cheapest first.
-func (c *Client) Offers(ctx context.Context, q OfferQuery) (out api.Offers, err error) {
-	return out, c.get(ctx, path("offers"), values("gpu", q.GPU, "kind", q.Kind, "provider", q.Provider, "region", q.Region), &out)
+// OfferHistory returns what prices were in the last days.
+func (c *Client) OfferHistory(ctx context.Context, q market.Query, days int) (out api.History, err error) {
+	v := offerValues(q)
+	v.Set("days", strconv.Itoa(days))
+	return out, c.get(ctx, path("offers", "history"), v, &out)
+}
+
+func offerValues(q market.Query) url.Values {
+	return values("gpu", q.GPU, "kind", string(q.Kind), "provider", q.Provider, "region", q.Region)
+}
+
+func decimal(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+// GPUs returns what is known of GPUs, and where each is cheapest.
+func (c *Client) GPUs(ctx context.Context) (out api.GPUs, err error) {
+	return out, c.get(ctx, path("gpus"), nil, &out)
 }
 
 // CheckProvider has the broker ask an account's provider whether it can be used.
