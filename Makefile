@@ -54,6 +54,7 @@ demo: ## Install what is missing, build, and show a night of real work on a simu
 test: ## Install what is missing and run every check and test (CI runs this)
 	@$(STEP) --start
 	@$(STEP) -v set-up .ci/setup test
+	@$(STEP) -v emulators .ci/emulators
 	@$(STEP) build $(MAKE) build-all
 	@$(STEP) format $(MAKE) format-check
 	@$(STEP) vet go vet ./...
@@ -107,6 +108,10 @@ $(CROSS_BOTH:%=cross/%) $(CROSS_BROKER:%=cross/%): cross/%:
 .PHONY: bench
 bench: ## Run the benchmarks: PKG=./scheduler/... BENCH=Plan COUNT=5
 	@set -o pipefail; .ci/testenv go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | .ci/benchtable
+
+.PHONY: emulators
+emulators: ## Install the emulators of Google's and Azure's object stores that the tests run
+	@.ci/emulators
 
 .PHONY: lint
 lint: $(LINTER) ## Run the linters

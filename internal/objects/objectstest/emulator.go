@@ -72,6 +72,9 @@ func GCS(t testing.TB) string {
 func Azurite(t testing.TB) string {
 	t.Helper()
 	at, err := azuriteServer()
+	if _, none := exec.LookPath("npm"); none != nil && errors.Is(err, errNotThere) {
+		t.Skipf("Azurite: %v, which takes npm", err)
+	}
 	installed(t, "Azurite", err)
 	key, err := service.NewSharedKeyCredential(AzuriteAccount, AzuriteKey)
 	if err != nil {
@@ -88,6 +91,8 @@ func Azurite(t testing.TB) string {
 	return fmt.Sprintf("azblob://%s?account=%s&endpoint=%s", name, AzuriteAccount, url.QueryEscape(at))
 }
 
+// installed skips a test whose emulator is not there, as the other tests do
+// without their programs: in make test it fails.
 func installed(t testing.TB, what string, err error) {
 	t.Helper()
 	if errors.Is(err, errNotThere) {
@@ -119,7 +124,7 @@ func cached(name string) (string, error) {
 	}
 	file := filepath.Join(dir, ".cache", filepath.FromSlash(name))
 	if _, err := os.Stat(file); err != nil {
-		return "", fmt.Errorf("%w: %s is not there; make emulators builds it", errNotThere, file)
+		return "", fmt.Errorf("%w: %s is not there; make emulators installs it", errNotThere, file)
 	}
 	return file, nil
 }
