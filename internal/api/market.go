@@ -16,8 +16,8 @@ import (
 	"gpubroker/providers"
 )
 
-// offerFilter is what offers are selected by, now and in the past.
-type offerFilter struct {
+// OfferFilter is what offers are selected by, now and in the past.
+type OfferFilter struct {
 	GPU      string `query:"gpu" doc:"a GPU's id, family or common name; unknown for those that nobody knows"`
 	Kind     string `query:"kind" enum:"spot,on-demand"`
 	Provider string `query:"provider"`
@@ -25,7 +25,7 @@ type offerFilter struct {
 }
 
 type offersInput struct {
-	offerFilter
+	OfferFilter
 	Memory      float64 `query:"memory" minimum:"0" doc:"GB of each GPU, at least"`
 	MaxPrice    string  `query:"max_price" doc:"of the whole machine per hour"`
 	Link        string  `query:"link" doc:"how the words for the link between its GPUs begin, such as nvlink or pcie; fabric for a full one"`
@@ -50,7 +50,7 @@ type Offers struct {
 type offersOutput struct{ Body Offers }
 
 type historyInput struct {
-	offerFilter
+	OfferFilter
 	Days   int  `query:"days" minimum:"1" maximum:"90" default:"7" doc:"how far back"`
 	Points bool `query:"points" doc:"with each change"`
 }
@@ -106,7 +106,7 @@ func (s *Server) registerMarket() {
 		})
 }
 
-func (f offerFilter) query() market.Query {
+func (f OfferFilter) query() market.Query {
 	return market.Query{GPU: f.GPU, Kind: providers.Kind(f.Kind), Provider: f.Provider, Region: f.Region}
 }
 
