@@ -6,6 +6,7 @@ import (
 	"gpubroker/providers"
 	"gpubroker/providers/aws"
 	"gpubroker/providers/azure"
+	"gpubroker/providers/gcp"
 	"gpubroker/providers/hosts"
 	"gpubroker/providers/lambda"
 	"gpubroker/providers/runpod"
@@ -18,6 +19,7 @@ func Descriptors() []providers.Descriptor {
 	return []providers.Descriptor{
 		aws.Descriptor(),
 		azure.Descriptor(),
+		gcp.Descriptor(),
 		hosts.Descriptor(),
 		lambda.Descriptor(),
 		runpod.Descriptor(),

@@ -7,6 +7,7 @@ import (
 	"gpubroker/internal/simcloud"
 	"gpubroker/internal/simcloud/dialects/aws"
 	"gpubroker/internal/simcloud/dialects/azure"
+	"gpubroker/internal/simcloud/dialects/gcp"
 	"gpubroker/internal/simcloud/dialects/lambda"
 	"gpubroker/internal/simcloud/dialects/runpod"
 	"gpubroker/internal/simcloud/dialects/verda"
@@ -21,6 +22,7 @@ type Entry struct {
 // All returns the dialects by the name of the provider's type.
 func All() map[string]Entry {
 	return map[string]Entry{
+		"gcp":    {gcp.Dialect, gcp.Default},
 		"aws":    {aws.Dialect, aws.Default},
 		"azure":  {azure.Dialect, azure.Default},
 		"lambda": {lambda.Dialect, lambda.Default},

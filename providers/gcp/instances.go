@@ -1,0 +1,283 @@
+package gcp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"gpubroker/providers"
+)
+
+// parseTime reads Google's times; the zero time where there is none.
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// get returns a machine by its zone and request. Its error is Google's.
+func (a *Adapter) get(ctx context.Context, zone, request string) (providers.Instance, error) {
+	v, err := a.instances.Get(ctx, &computepb.GetInstanceRequest{Project: a.set.Project, Zone: zone, Instance: nameOf(request)})
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	i, ok := a.instance(v)
+	if !ok || i.Ref.Request != request || a.owner != "" && i.Tags.Owner != a.owner {
+		// Somebody else has taken the name, or the answer is about something else.
+		return providers.Instance{}, &providers.Error{
+			Code: providers.Unknown, Scope: providers.ScopeOffer, Outcome: providers.OutcomeUnknown,
+			Message: fmt.Sprintf("instance %s in %s answers as %q with other labels than ours", nameOf(request), zone, v.GetName()),
+		}
+	}
+	a.seen.saw(i, policyOf(v))
+	return i, nil
+}
+
+// search looks for a machine by its request in every zone.
+func (a *Adapter) search(ctx context.Context, request string) (providers.Instance, bool, error) {
+	all, err := a.list(ctx, `name = "`+nameOf(request)+`"`)
+	for _, i := range all {
+		if i.Ref.Request == request && (a.owner == "" || i.Tags.Owner == a.owner) {
+			return i, true, err
+		}
+	}
+	return providers.Instance{}, false, err
+}
+
+// list returns the machines that a filter lets through and that bear our labels.
+func (a *Adapter) list(ctx context.Context, filter string) ([]providers.Instance, error) {
+	out := []providers.Instance{}
+	var lost error
+	err := pages(ctx, a, "/aggregated/instances", filter, func() *computepb.InstanceAggregatedList { return new(computepb.InstanceAggregatedList) }, func(p *computepb.InstanceAggregatedList) {
+		each(p.GetItems(), &lost, func(_ string, s *computepb.InstancesScopedList) {
+			for _, v := range s.GetInstances() {
+				if i, ok := a.instance(v); ok {
+					a.seen.saw(i, policyOf(v))
+					out = append(out, i)
+				}
+			}
+		})
+	})
+	return out, cmp.Or(err, lost)
+}
+
+// Describe returns a machine as it is now. Of one that is gone Google tells only
+// by the operations on it, for about two weeks.
+func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.Instance, error) {
+	none := providers.Instance{}
+	zone := a.zoneOf(ref)
+	if zone != "" {
+		i, err := a.get(ctx, zone, ref.Request)
+		if err == nil {
+			return i, nil
+		}
+		if e := judgeError(err); e.Code != providers.NotFound {
+			return none, a.complete("describe", ref.String(), e, true)
+		}
+	} else {
+		i, there, err := a.search(ctx, ref.Request)
+		if err != nil {
+			return none, a.failed("describe", ref.String(), err, false)
+		}
+		if there {
+			return i, nil
+		}
+	}
+	i, err := a.gone(ctx, ref, zone)
+	if err != nil {
+		return none, a.failed("describe", ref.String(), err, true)
+	}
+	return i, nil
+}
+
+// zoneOf is where a machine is, as far as that is known.
+func (a *Adapter) zoneOf(ref providers.Ref) string {
+	if ref.Zone != "" {
+		return ref.Zone
+	}
+	f, _ := a.seen.get(ref.Request)
+	return f.market.Zone
+}
+
+// List returns every machine with our owner label, and as a machine that is
+// stopping every disk that a failed insert or delete has left.
+func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
+	filter := "labels." + providers.TagOwner + ":*"
+	if a.owner != "" {
+		owner, err := encode(a.owner)
+		if err != nil {
+			return nil, a.complete("list", "", &providers.Error{Code: providers.InvalidRequest, Scope: providers.ScopeProvider, Err: err}, false)
+		}
+		filter = "labels." + providers.TagOwner + " = " + owner
+	}
+	all, err := a.list(ctx, filter)
+	if err != nil {
+		return nil, a.failed("list", "", err, false)
+	}
+	left, err := a.leftDisks(ctx, filter)
+	if err != nil {
+		return nil, a.failed("list", "", err, false)
+	}
+	for _, d := range left {
+		if !slices.ContainsFunc(all, func(i providers.Instance) bool { return i.Ref == d.Ref }) {
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}
+
+// young is how long a disk may wait for its machine, or stay behind it, before it
+// counts as left.
+const young = 10 * time.Minute
+
+// leftDisks returns our disks that no machine uses.
+func (a *Adapter) leftDisks(ctx context.Context, filter string) ([]providers.Instance, error) {
+	var out []providers.Instance
+	var lost error
+	err := pages(ctx, a, "/aggregated/disks", filter, func() *computepb.DiskAggregatedList { return new(computepb.DiskAggregatedList) }, func(p *computepb.DiskAggregatedList) {
+		each(p.GetItems(), &lost, func(key string, s *computepb.DisksScopedList) {
+			for _, d := range s.GetDisks() {
+				tags, created := tagsOf(d.GetLabels()), parseTime(d.GetCreationTimestamp())
+				if len(d.GetUsers()) > 0 || tags.Request == "" || d.GetName() != nameOf(tags.Request) || created.IsZero() || time.Since(created) < young {
+					continue
+				}
+				zone := last(cmp.Or(d.GetZone(), key))
+				out = append(out, providers.Instance{
+					Ref:    providers.Ref{ID: d.GetName(), Request: tags.Request, Region: regionOf(zone), Zone: zone},
+					Market: providers.Market{Provider: a.name, Region: regionOf(zone), Zone: zone, Type: "disk", Kind: providers.OnDemand},
+					State:  providers.Stopping, Message: "a disk without its machine", Tags: tags, Launched: created,
+				})
+			}
+		})
+	})
+	return out, cmp.Or(err, lost)
+}
+
+// Terminate deletes a machine, whose disk goes with it, and what is left of one
+// that is gone: its disk, and the placement policy of its group.
+func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
+	zone := a.zoneOf(ref)
+	if zone == "" {
+		i, there, err := a.search(ctx, ref.Request)
+		switch {
+		case err != nil:
+			return a.failed("terminate", ref.String(), err, false)
+		case !there:
+			return a.complete("terminate", ref.String(), &providers.Error{Code: providers.NotFound, Message: "no zone has a machine of this request"}, true)
+		}
+		zone = i.Ref.Zone
+	}
+	_, err := a.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: a.set.Project, Zone: zone, Instance: nameOf(ref.Request)})
+	if err == nil {
+		return nil
+	}
+	gone := judgeError(err)
+	if gone.Code != providers.NotFound {
+		return a.complete("terminate", ref.String(), gone, true)
+	}
+	_, err = a.disks.Delete(ctx, &computepb.DeleteDiskRequest{Project: a.set.Project, Zone: zone, Disk: nameOf(ref.Request)})
+	if err == nil {
+		return nil
+	}
+	if e := judgeError(err); e.Code != providers.NotFound {
+		return a.complete("terminate", ref.String(), e, true)
+	}
+	a.ungroup(ctx, ref.Request)
+	return a.complete("terminate", ref.String(), gone, true)
+}
+
+// Console returns the last megabyte of the first serial port.
+func (a *Adapter) Console(ctx context.Context, ref providers.Ref) ([]byte, error) {
+	zone := a.zoneOf(ref)
+	if zone == "" {
+		i, there, err := a.search(ctx, ref.Request)
+		switch {
+		case err != nil:
+			return nil, a.failed("console", ref.String(), err, false)
+		case !there:
+			return nil, a.complete("console", ref.String(), &providers.Error{Code: providers.NotFound, Message: "no zone has a machine of this request"}, true)
+		}
+		zone = i.Ref.Zone
+	}
+	out, err := a.instances.GetSerialPortOutput(ctx, &computepb.GetSerialPortOutputInstanceRequest{Project: a.set.Project, Zone: zone, Instance: nameOf(ref.Request)})
+	if err != nil {
+		return nil, a.failed("console", ref.String(), err, true)
+	}
+	return []byte(out.GetContents()), nil
+}
+
+// instance reads an instance resource; false when it is none of the broker's.
+func (a *Adapter) instance(v *computepb.Instance) (providers.Instance, bool) {
+	tags := tagsOf(v.GetLabels())
+	if tags.Request == "" || v.GetName() != nameOf(tags.Request) {
+		return providers.Instance{}, false
+	}
+	zone := last(v.GetZone())
+	m := machine{typ: last(v.GetMachineType())}
+	if cards := v.GetGuestAccelerators(); attaches(m.typ) && len(cards) > 0 {
+		m.card, m.cards = last(cards[0].GetAcceleratorType()), int(cards[0].GetAcceleratorCount())
+	}
+	s := v.GetScheduling()
+	kind := providers.OnDemand
+	if s.GetProvisioningModel() == "SPOT" || s.GetPreemptible() {
+		kind = providers.Spot
+	}
+	i := providers.Instance{
+		Ref:      providers.Ref{ID: v.GetName(), Request: tags.Request, Region: regionOf(zone), Zone: zone},
+		Market:   providers.Market{Provider: a.name, Region: regionOf(zone), Zone: zone, Type: m.String(), Kind: kind},
+		State:    stateOf(v.GetStatus()),
+		Message:  v.GetStatusMessage(),
+		Tags:     tags,
+		Launched: parseTime(v.GetCreationTimestamp()),
+		End:      parseTime(v.GetResourceStatus().GetScheduling().GetTerminationTimestamp()),
+	}
+	switch v.GetStatus() {
+	case "TERMINATED", "STOPPED":
+		// It is off, and its disk is billed until it is deleted.
+		i.Cause = providers.CauseGuest
+	}
+	if run := s.GetMaxRunDuration().GetSeconds(); i.End.IsZero() && run > 0 && !i.Launched.IsZero() {
+		i.End = i.Launched.Add(time.Duration(run) * time.Second)
+	}
+	for _, n := range v.GetNetworkInterfaces() {
+		if i.Address == "" {
+			i.Address = n.GetNetworkIP()
+		}
+		for _, c := range n.GetAccessConfigs() {
+			if c.GetNatIP() != "" {
+				i.Address = c.GetNatIP()
+			}
+		}
+	}
+	return i, true
+}
+
+// policyOf is the placement policy that a machine bears, "" without one.
+func policyOf(v *computepb.Instance) string {
+	for _, p := range v.GetResourcePolicies() {
+		if strings.HasPrefix(last(p), namePrefix) {
+			return last(p)
+		}
+	}
+	return ""
+}
+
+func stateOf(status string) providers.InstanceState {
+	switch status {
+	case "PENDING", "PROVISIONING", "STAGING":
+		return providers.Pending
+	case "RUNNING", "REPAIRING":
+		return providers.Running
+	case "STOPPING", "PENDING_STOP", "DEPROVISIONING", "SUSPENDING", "SUSPENDED", "TERMINATED", "STOPPED":
+		return providers.Stopping
+	default:
+		return providers.StateStrange
+	}
+}
