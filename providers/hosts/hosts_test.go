@@ -74,18 +74,9 @@ func (a *agents) ask(t testing.TB) {
 }
 
 func TestConformance(t *testing.T) {
-	const nobody = "a file on this machine answers, no cloud that could say so"
-	deviations := map[string]string{"secrets": "there are no credentials"}
-	for _, check := range []string{
-		"offers-unavailable", "offers-error", "launch-after-timeout", "launch-unavailable-after", "launch-unavailable-before",
-		"launch-no-capacity", "launch-quota", "launch-unauthorized", "launch-throttled", "terminate-refused",
-		"terminate-unavailable-after", "list-error", "describe-error", "context-during",
-	} {
-		deviations[check] = nobody
-	}
 	providertest.Run(t, providertest.Harness{
 		Bubble:     true,
-		Deviations: deviations,
+		Deviations: providertest.Deviations(t),
 		New: func(t testing.TB) providertest.Account {
 			s := settings(t, t.TempDir())
 			p := open(t, s)

@@ -18,21 +18,21 @@
 //  2. Add an SSH key at https://cloud.lambda.ai/ssh-keys. Every launch names exactly
 //     one; the broker itself does not use it.
 //
-//  3. Configure:
+// A configuration:
 //
-//     providers:
-//     - name: lambda
-//     type: lambda
-//     allow_guest_end: true               # nothing at Lambda ends a machine that the broker has lost
-//     settings:
-//     key: env:LAMBDA_API_KEY
-//     ssh_key: broker
-//     regions: [us-east-1, us-west-1]   # default: all
-//     image: lambda-stack-24-04         # family or id; default: Lambda's
-//     tags: {team: research}            # set on every instance
-//     network: {proxy: http://proxy.example.org:3128}
-//     endpoint: https://cloud.lambda.ai/api/v1
-//     labels: tags                      # or name, for an endpoint without tags
+//	providers:
+//	  - name: lambda
+//	    type: lambda
+//	    allow_guest_end: true               # nothing at Lambda ends a machine that the broker has lost
+//	    settings:
+//	      key: env:LAMBDA_API_KEY
+//	      ssh_key: broker
+//	      regions: [us-east-1, us-west-1]   # default: all
+//	      image: lambda-stack-24-04         # family or id; default: Lambda's
+//	      tags: {team: research}            # set on every instance
+//	      network: {proxy: "http://proxy.example.org:3128"}
+//	      endpoint: https://cloud.lambda.ai/api/v1
+//	      labels: tags                      # or name, for an endpoint without tags
 //
 // # Ends and caps
 //

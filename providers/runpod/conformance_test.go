@@ -70,12 +70,10 @@ func TestConformance(t *testing.T) {
 		deviates map[string]string
 	}{
 		"rest": {nil, nil},
-		"spot": {spot, map[string]string{
-			"end-cause-preempted": "an outbid pod is stopped and stays until it is deleted: it is stopping, by preemption, until then (TestOutbid)",
-		}},
+		"spot": {spot, providertest.Deviations(t)},
 		"regions": {func(s *runpod.Settings) {
 			s.Spot, s.Regions, s.Clouds, s.Counts = "graphql", []string{"US-KS-2", "US-TX-3"}, []string{"secure", "community"}, []int{1, 2}
-		}, map[string]string{"end-cause-preempted": "as for spot"}},
+		}, providertest.Deviations(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			providertest.Run(t, providertest.Harness{Bubble: true, Deviations: test.deviates, New: func(t testing.TB) providertest.Account {

@@ -20,30 +20,30 @@
 //
 //  2. Load credit: RunPod is prepaid, and stops every pod when it runs out.
 //
-//  3. Configure:
+// A configuration:
 //
-//     providers:
-//     - name: runpod
-//     type: runpod
-//     allow_guest_end: true         # nothing at RunPod ends a pod that the broker has lost
-//     settings:
-//     key: env:RUNPOD_API_KEY
-//     regions: [US-KS-2, EU-RO-1]   # data centers; default: all
-//     clouds: [secure, community]   # default: secure
-//     counts: [1, 2, 4, 8]          # GPUs of a pod; this is the default
-//     vcpus: [8]                    # pods without GPUs; default: none
-//     image: runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404   # this is the default
-//     registry: cr-1                # id of the credentials for a private image
-//     cuda: "12.8"                  # least of the host; the default goes with the default image
-//     disk: 50GB                    # container disk; this is the default
-//     vcpu_per_gpu: 4               # least of the host; this is the default
-//     memory_per_gpu: 16GB          # least of the host; this is the default
-//     network: {proxy: http://proxy.example.org:3128}
-//     self_end: guest               # or none
-//     spot: graphql                 # default: off
-//     balance: graphql              # default: off
-//     endpoint: https://api.runpod.io/v2
-//     graphql_endpoint: https://api.runpod.io/graphql
+//	providers:
+//	  - name: runpod
+//	    type: runpod
+//	    allow_guest_end: true         # nothing at RunPod ends a pod that the broker has lost
+//	    settings:
+//	      key: env:RUNPOD_API_KEY
+//	      regions: [US-KS-2, EU-RO-1]   # data centers; default: all
+//	      clouds: [secure, community]   # default: secure
+//	      counts: [1, 2, 4, 8]          # GPUs of a pod; this is the default
+//	      vcpus: [8]                    # pods without GPUs; default: none
+//	      image: runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404   # this is the default
+//	      registry: cr-1                # id of the credentials for a private image
+//	      cuda: "12.8"                  # least of the host; the default goes with the default image
+//	      disk: 50GB                    # container disk; this is the default
+//	      vcpu_per_gpu: 4               # least of the host; this is the default
+//	      memory_per_gpu: 16GB          # least of the host; this is the default
+//	      network: {proxy: "http://proxy.example.org:3128"}
+//	      self_end: guest               # or none
+//	      spot: graphql                 # default: off
+//	      balance: graphql              # default: off
+//	      endpoint: https://api.runpod.io/v2
+//	      graphql_endpoint: https://api.runpod.io/graphql
 //
 // The image needs a shell, base64, mktemp, and curl or wget. An instance type is
 // written "2x NVIDIA L4" or "8vcpu cpu5c", and the zone of a market is the cloud.

@@ -24,15 +24,15 @@ type Settings struct {
 	Endpoint string `json:"endpoint"`        // "http://127.0.0.1:8700"
 	Token    string `json:"token,omitempty"` // reference: "env:SIMCLOUD_TOKEN", "file:/run/token"
 
-	BillingUnit    *simapi.Duration    `json:"billing_unit,omitempty"`
-	BillingMinimum *simapi.Duration    `json:"billing_minimum,omitempty"`
-	BillsBoot      bool                `json:"bills_boot,omitempty"`
-	Notice         *simapi.Duration    `json:"notice,omitempty"`
-	ListLag        *simapi.Duration    `json:"list_lag,omitempty"`
-	StopTime       *simapi.Duration    `json:"stop_time,omitempty"`
-	BootTime       *simapi.Duration    `json:"boot_time,omitempty"`
-	SelfEnd        providers.SelfEnd   `json:"self_end,omitempty"`
-	EndAction      providers.EndAction `json:"end_action,omitempty"`
+	BillingUnit    *simapi.Duration    `json:"billing_unit,omitempty"`    // what is paid is rounded up to it
+	BillingMinimum *simapi.Duration    `json:"billing_minimum,omitempty"` // what is paid at least
+	BillsBoot      bool                `json:"bills_boot,omitempty"`      // time before the machine runs is paid
+	Notice         *simapi.Duration    `json:"notice,omitempty"`          // warning before a preemption
+	ListLag        *simapi.Duration    `json:"list_lag,omitempty"`        // until a new machine is listed
+	StopTime       *simapi.Duration    `json:"stop_time,omitempty"`       // from an end to the end of billing
+	BootTime       *simapi.Duration    `json:"boot_time,omitempty"`       // until the agent calls in
+	SelfEnd        providers.SelfEnd   `json:"self_end,omitempty"`        // rolling, fixed, guest or none
+	EndAction      providers.EndAction `json:"end_action,omitempty"`      // stop-tasks, poweroff or api
 }
 
 // The rules of simcloud's built-in world.

@@ -19,14 +19,10 @@ const (
 )
 
 func TestConformance(t *testing.T) {
-	const noEnd = "an instance has no time of its end (verdacloud-sdk-go, instances_types.go); TestCauses tries the causes"
 	providertest.Run(t, providertest.Harness{
-		Bubble: true,
-		New:    func(t testing.TB) providertest.Account { return open(t, verda.Default(1), nil).account() },
-		Deviations: map[string]string{
-			"end-cause-user":      noEnd,
-			"end-cause-preempted": noEnd,
-		},
+		Bubble:     true,
+		New:        func(t testing.TB) providertest.Account { return open(t, verda.Default(1), nil).account() },
+		Deviations: providertest.Deviations(t),
 	})
 }
 
