@@ -52,7 +52,7 @@ func (q *request) instance(m simapi.Machine, x extra) []node {
 	code, text, transition := reasons(m, ended)
 	kind := arch(providers.Shape{})
 	out := []node{
-		tx("instanceId", InstanceID(m.ID)), tx("imageId", x.image.id), el("instanceState", state(m.State)...),
+		tx("instanceId", InstanceID(m.ID)), tx("imageId", cmp.Or(x.image.id, OwnImage(m.Region))), el("instanceState", state(m.State)...),
 		tx("privateDnsName", ""), tx("dnsName", ""), tx("reason", transition), tx("amiLaunchIndex", x.index), el("productCodes"),
 		tx("instanceType", m.Type), tx("launchTime", m.Launched),
 		el("placement", tx("availabilityZone", m.Zone), tx("groupName", x.group), tx("tenancy", "default")),

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"encoding/base64"
 	"io"
 	"net/http"
@@ -57,7 +58,7 @@ func imdsTree(in simcloud.Inside, x extra) map[string]string {
 		life = "spot"
 	}
 	tree := map[string]string{
-		"instance-id": InstanceID(m.ID), "ami-id": x.image.id, "ami-launch-index": strconv.Itoa(x.index), "instance-type": m.Type,
+		"instance-id": InstanceID(m.ID), "ami-id": cmp.Or(x.image.id, OwnImage(m.Region)), "ami-launch-index": strconv.Itoa(x.index), "instance-type": m.Type,
 		"instance-life-cycle": life, "placement/availability-zone": m.Zone, "placement/region": m.Region, "placement/group-name": x.group,
 		"local-ipv4": m.Address, "reservation-id": x.reservation, "services/domain": "amazonaws.com", "services/partition": "aws",
 	}
