@@ -10,7 +10,7 @@ import (
 	"gpubroker/internal/objects"
 	"gpubroker/internal/objects/azblob"
 	"gpubroker/internal/objects/gcs"
-	"gpubroker/internal/objects/objectstest"
+	"gpubroker/internal/objects/objectstest/emulator"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/queue"
 )
@@ -24,16 +24,16 @@ func TestWorkOverABucket(t *testing.T) {
 		open    objects.Opener
 		more    string // of the configuration
 	}{
-		{"gcs", objectstest.GCS, gcs.New(gcs.Options{}), ""},
+		{"gcs", emulator.GCS, gcs.New(gcs.Options{}), ""},
 		{
-			"azblob", objectstest.Azurite, azblob.New(azblob.Options{Account: objectstest.AzuriteAccount, Key: objectstest.AzuriteKey}),
-			", account: " + objectstest.AzuriteAccount + ", account_key: env:BUCKET_KEY",
+			"azblob", emulator.Azurite, azblob.New(azblob.Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey}),
+			", account: " + emulator.AzuriteAccount + ", account_key: env:BUCKET_KEY",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 4*time.Minute)
-			s.Env = append(s.Env, "BUCKET_KEY="+objectstest.AzuriteKey)
+			s.Env = append(s.Env, "BUCKET_KEY="+emulator.AzuriteKey)
 			at, err := url.Parse(c.address(t))
 			s.must(err)
 			bucket := at.Scheme + "://" + at.Host

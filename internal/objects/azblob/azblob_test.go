@@ -17,6 +17,7 @@ import (
 
 	"gpubroker/internal/objects"
 	"gpubroker/internal/objects/objectstest"
+	"gpubroker/internal/objects/objectstest/emulator"
 )
 
 func open(t *testing.T, o Options, address string) objects.Store {
@@ -34,11 +35,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-var azurite = Options{Account: objectstest.AzuriteAccount, Key: objectstest.AzuriteKey}
+var azurite = Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey}
 
 func TestContainer(t *testing.T) {
 	objectstest.Run(t, func(t *testing.T) (objects.Store, *http.Client) {
-		return open(t, azurite, objectstest.Azurite(t)), http.DefaultClient
+		return open(t, azurite, emulator.Azurite(t)), http.DefaultClient
 	})
 }
 
@@ -58,7 +59,7 @@ func read(t *testing.T, s objects.Store, key string) string {
 // A signed URL is good for one blob and one way: whoever holds that of a part can
 // neither write the final blob nor commit one.
 func TestSignedURLsReachOneBlob(t *testing.T) {
-	s := open(t, azurite, objectstest.Azurite(t))
+	s := open(t, azurite, emulator.Azurite(t))
 	put(t, s, "k", "mine")
 	id, err := s.Begin(t.Context(), "k", nil)
 	must(t, err)
@@ -138,7 +139,7 @@ func TestCompleteGoesOn(t *testing.T) {
 	n := &network{}
 	o := azurite
 	o.transport = n
-	s := open(t, o, objectstest.Azurite(t))
+	s := open(t, o, emulator.Azurite(t))
 	id, parts := begun(t, s)
 	n.first = func(what string, r *http.Request) *http.Response {
 		if what == "PUT blocklist" {
@@ -169,7 +170,7 @@ func TestCompleteGoesOn(t *testing.T) {
 // Azure then has thrown the blocks away; Azurite keeps them.
 func TestWriteBetween(t *testing.T) {
 	for _, azure := range []bool{false, true} {
-		address := objectstest.Azurite(t)
+		address := emulator.Azurite(t)
 		other := open(t, azurite, address)
 		n := &network{}
 		o := azurite

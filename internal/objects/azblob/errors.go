@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -26,7 +27,10 @@ func fail(op, name string, err error) error {
 
 // code follows learn.microsoft.com/rest/api/storageservices/blob-service-error-codes.
 func code(err error) objects.Code {
-	if _, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
+	if e, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
+		if s := httpStatus(e.RawResponse); s == 0 || s >= 500 {
+			return objects.Away
+		}
 		return objects.Denied
 	}
 	e, ok := errors.AsType[*azcore.ResponseError](err)
@@ -36,27 +40,35 @@ func code(err error) objects.Code {
 	switch bloberror.Code(e.ErrorCode) {
 	case bloberror.BlobNotFound:
 		return objects.NotFound
-	case bloberror.ContainerNotFound, bloberror.SourceConditionNotMet, bloberror.CannotVerifyCopySource,
-		bloberror.InvalidBlockList, bloberror.BlockCountExceedsLimit, bloberror.BlockListTooLong:
+	case bloberror.ContainerNotFound, bloberror.SourceConditionNotMet, bloberror.InvalidBlockList,
+		bloberror.BlockCountExceedsLimit, bloberror.BlockListTooLong:
 		return objects.Invalid
 	case bloberror.ConditionNotMet, bloberror.TargetConditionNotMet, bloberror.BlobAlreadyExists:
 		return objects.Exists
 	case bloberror.ServerBusy, bloberror.OperationTimedOut, bloberror.InternalError, bloberror.ContainerBeingDeleted,
 		bloberror.AccountBeingCreated, bloberror.SystemInUse:
 		return objects.Away
-	case bloberror.AccountIsDisabled, bloberror.InsufficientAccountPermissions, bloberror.BlobImmutableDueToPolicy:
+	// CannotVerifyCopySource: the service may not read its own blob, by the
+	// account's network rules.
+	case bloberror.CannotVerifyCopySource, bloberror.AccountIsDisabled, bloberror.InsufficientAccountPermissions, bloberror.BlobImmutableDueToPolicy:
 		return objects.Denied
+	default:
+		return codeOf(e.StatusCode)
 	}
-	switch s := e.StatusCode; {
-	case s == http.StatusNotFound:
+}
+
+// codeOf is for answers whose error code says no more than their status.
+func codeOf(status int) objects.Code {
+	switch {
+	case status == http.StatusNotFound:
 		return objects.NotFound
-	case s == http.StatusPreconditionFailed, s == http.StatusConflict:
+	case status == http.StatusPreconditionFailed, status == http.StatusConflict:
 		return objects.Exists
-	case s == http.StatusUnauthorized, s == http.StatusForbidden:
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return objects.Denied
-	case s == http.StatusInsufficientStorage:
+	case status == http.StatusInsufficientStorage:
 		return objects.Full
-	case s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s >= 500:
+	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= 500:
 		return objects.Away
 	}
 	return objects.Invalid
@@ -81,6 +93,9 @@ func short(err error) error {
 	// A transport's error repeats the address, which may be a signed one.
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
+	}
+	if text := err.Error(); strings.Contains(text, "\n") {
+		return &brief{strings.Join(strings.Fields(text), " "), err}
 	}
 	return err
 }

@@ -1,4 +1,7 @@
-package objectstest
+// Package emulator starts the emulators of object stores that tests run against:
+// fake-gcs-server and Azurite, as make emulators installs them. It is apart from
+// objectstest since it links an SDK.
+package emulator
 
 import (
 	"bytes"
