@@ -170,11 +170,11 @@ func (a *Adapter) strange(op, target, format string, args ...any) error {
 	return a.complete(op, target, &providers.Error{Code: providers.Unknown, Scope: providers.ScopeOffer, Outcome: providers.OutcomeUnknown, Message: fmt.Sprintf(format, args...)})
 }
 
-// beside turns the error of a call that a launch makes before or after its own
-// into one of the launch.
-func beside(err error, outcome providers.Outcome) error {
+// before is the error of a call that a launch makes before its own: nothing was
+// created.
+func before(err error) error {
 	if e, ok := errors.AsType[*providers.Error](err); ok {
-		e.Outcome = outcome
+		e.Outcome = providers.NotCreated
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (a *Adapter) image(ctx context.Context, c *clients, target, set, typ string
 	if !strings.HasPrefix(id, "ami-") {
 		out, err := call(ctx, a, "launch", target, c.ssm.GetParameter, &ssm.GetParameterInput{Name: aws.String(strings.TrimPrefix(id, "resolve:ssm:"))})
 		if err != nil {
-			return "", "", beside(err, providers.NotCreated)
+			return "", "", before(err)
 		}
 		if out.Parameter == nil || !strings.HasPrefix(aws.ToString(out.Parameter.Value), "ami-") {
 			return "", "", a.refuse("launch", target, providers.InvalidRequest, providers.ScopeRegion, "the SSM parameter %s holds no image id", id)
@@ -69,7 +69,7 @@ func (a *Adapter) image(ctx context.Context, c *clients, target, set, typ string
 	}
 	out, err := call(ctx, a, "launch", target, c.ec2.DescribeImages, &ec2.DescribeImagesInput{ImageIds: []string{id}})
 	if err != nil {
-		return "", "", beside(err, providers.NotCreated)
+		return "", "", before(err)
 	}
 	if len(out.Images) == 0 || aws.ToString(out.Images[0].RootDeviceName) == "" {
 		return "", "", a.refuse("launch", target, providers.InvalidRequest, providers.ScopeRegion, "the image %s is not there for this account in %s", id, c.region)

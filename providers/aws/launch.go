@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -156,7 +155,7 @@ func (a *Adapter) spotOrder(ctx context.Context, in *ec2.RunInstancesInput, disk
 	}
 	s, err := a.sidesOf(ctx, req.Market.Region)
 	if err != nil {
-		return beside(err, providers.NotCreated)
+		return before(err)
 	}
 	bound := req.PriceMax - total(a.parts(0, s, disk))
 	bound -= bound % 1000
@@ -268,7 +267,7 @@ func (a *Adapter) subnet(ctx context.Context, c *clients, target, names, zone st
 	}
 	out, err := call(ctx, a, "launch", target, c.ec2.DescribeSubnets, in)
 	if err != nil {
-		return "", beside(err, providers.NotCreated)
+		return "", before(err)
 	}
 	if len(out.Subnets) == 0 {
 		return "", a.refuse("launch", target, providers.Unsupported, providers.ScopeOffer, "the account has no subnet %q in %s; add one to network.subnet", names, zone)
@@ -284,7 +283,7 @@ func (a *Adapter) fastCards(ctx context.Context, c *clients, target, typ string)
 	in := &ec2.DescribeInstanceTypesInput{InstanceTypes: []types.InstanceType{types.InstanceType(typ)}}
 	out, err := call(ctx, a, "launch", target, c.ec2.DescribeInstanceTypes, in)
 	if err != nil {
-		return 0, beside(err, providers.NotCreated)
+		return 0, before(err)
 	}
 	for _, t := range out.InstanceTypes {
 		if n := t.NetworkInfo; n != nil && aws.ToBool(n.EfaSupported) {
@@ -313,7 +312,7 @@ func (a *Adapter) group(ctx context.Context, c *clients, target string, req prov
 		return nil
 	}
 	if err != nil {
-		return beside(fmt.Errorf("placement group %s: %w", groupName(req.Group), err), providers.NotCreated)
+		return before(err)
 	}
 	return nil
 }

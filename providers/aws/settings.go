@@ -36,7 +36,7 @@ type Settings struct {
 	// Image is an id ("ami-…") or the name of an SSM parameter that holds one.
 	// Default: AWS's GPU base image, and Ubuntu on machines without a GPU.
 	Image           string            `json:"image,omitempty"`
-	Network         providers.Network `json:"network,omitempty"`         // subnet: ids in any zones, comma-separated, or "tag:KEY=VALUE"
+	Network         providers.Network `json:"network,omitzero"`          // subnet: ids in any zones, comma-separated, or "tag:KEY=VALUE"
 	SecurityGroups  []string          `json:"security_groups,omitempty"` // ids; default: the network's own
 	InstanceProfile string            `json:"instance_profile,omitempty"`
 	Disk            quantity.Size     `json:"disk,omitempty"`  // gp3 root disk; default 100GiB

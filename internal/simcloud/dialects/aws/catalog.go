@@ -92,10 +92,10 @@ func usages(offers []simapi.Offer) []string {
 
 func instanceType(name string, offers []simapi.Offer) []node {
 	s := offers[0].Shape
-	texts := func(set, name string, values []string) node {
+	texts := func(set string, values []string) node {
 		n := node{name: set}
 		for _, v := range values {
-			n.kids = append(n.kids, tx(name, v))
+			n.kids = append(n.kids, tx("item", v))
 		}
 		return n
 	}
@@ -111,15 +111,15 @@ func instanceType(name string, offers []simapi.Offer) []node {
 	}
 	out := []node{
 		tx("instanceType", name), tx("currentGeneration", true), tx("freeTierEligible", false),
-		texts("supportedUsageClasses", "item", usages(offers)), texts("supportedRootDeviceTypes", "item", []string{"ebs"}),
-		texts("supportedVirtualizationTypes", "item", []string{"hvm"}), tx("bareMetal", false), tx("hypervisor", "nitro"),
-		el("processorInfo", texts("supportedArchitectures", "item", []string{arch(s)}), tx("sustainedClockSpeedInGhz", 3.1)),
+		texts("supportedUsageClasses", usages(offers)), texts("supportedRootDeviceTypes", []string{"ebs"}),
+		texts("supportedVirtualizationTypes", []string{"hvm"}), tx("bareMetal", false), tx("hypervisor", "nitro"),
+		el("processorInfo", texts("supportedArchitectures", []string{arch(s)}), tx("sustainedClockSpeedInGhz", 3.1)),
 		el("vCpuInfo", tx("defaultVCpus", int(s.VCPU)), tx("defaultCores", cores), tx("defaultThreadsPerCore", max(int(s.VCPU)/cores, 1))),
 		el("memoryInfo", tx("sizeInMiB", s.Memory/mib)), tx("instanceStorageSupported", false),
 		el("networkInfo",
 			tx("networkPerformance", fmt.Sprintf("%g Gigabit", gbps)), tx("maximumNetworkInterfaces", 4), tx("maximumNetworkCards", max(efa, 1)),
 			node{name: "networkCards", kids: network}, tx("efaSupported", efa > 0), tx("ipv6Supported", true), tx("enaSupport", "required")),
-		el("placementGroupInfo", texts("supportedStrategies", "item", []string{"cluster", "partition", "spread"})),
+		el("placementGroupInfo", texts("supportedStrategies", []string{"cluster", "partition", "spread"})),
 	}
 	if s.GPUs > 0 {
 		out = append(out, gpuInfo(s))
@@ -245,14 +245,14 @@ func (q *request) describeAvailabilityZones() {
 }
 
 func zoneID(region string, n int) string {
-	short := ""
+	var short strings.Builder
 	for part := range strings.SplitSeq(region, "-") {
 		if len(part) > 2 {
 			part = part[:1]
 		}
-		short += part
+		short.WriteString(part)
 	}
-	return fmt.Sprintf("%s-az%d", short, n+1)
+	return fmt.Sprintf("%s-az%d", short.String(), n+1)
 }
 
 // getSpotPlacementScores rates by what is free: twice what is asked for is a 9.

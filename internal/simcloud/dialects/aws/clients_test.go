@@ -123,9 +123,10 @@ func TestCommandLine(t *testing.T) {
 	}
 	var made struct {
 		Instances []struct {
-			InstanceId, InstanceLifecycle, ClientToken string
-			State                                      struct{ Name string }
-			Tags                                       []struct{ Key, Value string }
+			ID                             string `json:"InstanceId"`
+			InstanceLifecycle, ClientToken string
+			State                          struct{ Name string }
+			Tags                           []struct{ Key, Value string }
 		}
 	}
 	order := []string{
@@ -139,39 +140,41 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	call(&made, order...)
-	if made.Instances[0].InstanceId != first.InstanceId {
+	if made.Instances[0].ID != first.ID {
 		t.Error("the same client token made two machines")
 	}
 	refused("IdempotentParameterMismatch", append(order, "--ebs-optimized")...)
 	var seen struct {
 		Reservations []struct {
 			Instances []struct {
-				InstanceId  string
+				ID          string `json:"InstanceId"`
 				StateReason struct{ Code string }
 				State       struct{ Name string }
 			}
 		}
 	}
 	call(&seen, "ec2", "describe-instances", "--filters", "Name=tag:who,Values=m?", "Name=instance-state-name,Values=pending,running")
-	if len(seen.Reservations) != 1 || seen.Reservations[0].Instances[0].InstanceId != first.InstanceId {
+	if len(seen.Reservations) != 1 || seen.Reservations[0].Instances[0].ID != first.ID {
 		t.Errorf("%+v", seen)
 	}
 	if _, err := w.Do(simapi.Action{Preempt: &simapi.Preempt{}}); err != nil {
 		t.Fatal(err)
 	}
-	var queue struct{ QueueUrl string }
+	var queue struct {
+		URL string `json:"QueueUrl"`
+	}
 	call(&queue, "sqs", "get-queue-url", "--queue-name", "mine")
 	var got struct {
 		Messages []struct{ Body, ReceiptHandle string }
 	}
-	call(&got, "sqs", "receive-message", "--queue-url", queue.QueueUrl)
+	call(&got, "sqs", "receive-message", "--queue-url", queue.URL)
 	if len(got.Messages) != 1 || !strings.Contains(got.Messages[0].Body, `"detail-type":"EC2 Spot Instance Interruption Warning"`) {
 		t.Fatalf("%+v", got)
 	}
-	call(nil, "sqs", "delete-message", "--queue-url", queue.QueueUrl, "--receipt-handle", got.Messages[0].ReceiptHandle)
-	call(nil, "ec2", "terminate-instances", "--instance-ids", first.InstanceId)
+	call(nil, "sqs", "delete-message", "--queue-url", queue.URL, "--receipt-handle", got.Messages[0].ReceiptHandle)
+	call(nil, "ec2", "terminate-instances", "--instance-ids", first.ID)
 	time.Sleep(600 * time.Millisecond)
-	call(&seen, "ec2", "describe-instances", "--instance-ids", first.InstanceId)
+	call(&seen, "ec2", "describe-instances", "--instance-ids", first.ID)
 	if i := seen.Reservations[0].Instances[0]; i.State.Name != "terminated" || i.StateReason.Code != "Client.UserInitiatedShutdown" {
 		t.Errorf("%+v", i)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -110,9 +111,7 @@ func machineProducts(o simapi.Offer) []product {
 	}
 	one := func(usd string, changes ...string) product {
 		a := map[string]string{}
-		for k, v := range plain {
-			a[k] = v
-		}
+		maps.Copy(a, plain)
 		for i := 0; i < len(changes); i += 2 {
 			a[changes[i]] = changes[i+1]
 		}

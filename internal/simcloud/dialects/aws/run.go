@@ -34,13 +34,12 @@ type extra struct {
 	private     bool // without a public address
 	raw         string
 	tags        map[string]string
-	ended       time.Time // when a call ended it
 }
 
 // run is a call of RunInstances that has made something.
 type run struct {
-	print string   // of its parameters
-	ids   []string // of the world
+	params string   // see request.params
+	ids    []string // of the world
 }
 
 // order is a call of RunInstances, read.
@@ -208,9 +207,9 @@ func (q *request) orderScript(o *order) error {
 	return nil
 }
 
-// print is the same for the same request: all parameters but where it goes, for
+// params is the same for the same request: all parameters but where it goes, for
 // client tokens count per zone.
-func (q *request) print() string {
+func (q *request) params() string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(keysOf(flat(q.form))) {
 		if !slices.Contains([]string{"Placement.AvailabilityZone", "SubnetId", "NetworkInterface.1.SubnetId", "ClientToken", "DryRun"}, k) {
@@ -235,9 +234,9 @@ func (q *request) run(o order, dud bool) ([]string, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	token := strings.Join([]string{q.region, o.place.Zone, o.token}, "|")
-	print := q.print()
+	params := q.params()
 	if before, ok := q.tokens[token]; ok && o.token != "" {
-		if before.print != print {
+		if before.params != params {
 			return nil, errorf(http.StatusBadRequest, "IdempotentParameterMismatch", "The client token '%s' was used with other parameters.", o.token)
 		}
 		return before.ids, nil
@@ -270,7 +269,7 @@ func (q *request) run(o order, dud bool) ([]string, error) {
 		}
 	}
 	if o.token != "" {
-		q.tokens[token] = run{print, ids}
+		q.tokens[token] = run{params, ids}
 	}
 	return ids, nil
 }

@@ -33,11 +33,18 @@ const visibility = 30 * time.Second
 
 // sqsIn are the parameters of the calls of SQS.
 type sqsIn struct {
-	QueueName, QueueUrl, ReceiptHandle string
-	MaxNumberOfMessages                int
-	WaitTimeSeconds                    int
-	VisibilityTimeout                  *int
-	Entries                            []struct{ Id, ReceiptHandle string }
+	QueueName, ReceiptHandle string
+	QueueURL                 string `json:"QueueUrl"`
+	MaxNumberOfMessages      int
+	WaitTimeSeconds          int
+	VisibilityTimeout        *int
+	Entries                  []sqsEntry
+}
+
+// sqsEntry is one of a batch.
+type sqsEntry struct {
+	ID            string `json:"Id"`
+	ReceiptHandle string
 }
 
 // sqs makes a call in either protocol: nodes are the answer of the old one.
@@ -66,7 +73,7 @@ func (q *request) sqsForm() sqsIn {
 		return n
 	}
 	in := sqsIn{
-		QueueName: q.form.Get("QueueName"), QueueUrl: q.form.Get("QueueUrl"), ReceiptHandle: q.form.Get("ReceiptHandle"),
+		QueueName: q.form.Get("QueueName"), QueueURL: q.form.Get("QueueUrl"), ReceiptHandle: q.form.Get("ReceiptHandle"),
 		MaxNumberOfMessages: number("MaxNumberOfMessages"), WaitTimeSeconds: number("WaitTimeSeconds"),
 	}
 	if s := q.form.Get("VisibilityTimeout"); s != "" {
@@ -77,7 +84,7 @@ func (q *request) sqsForm() sqsIn {
 		if q.form.Get(key+"Id") == "" {
 			return in
 		}
-		in.Entries = append(in.Entries, struct{ Id, ReceiptHandle string }{q.form.Get(key + "Id"), q.form.Get(key + "ReceiptHandle")})
+		in.Entries = append(in.Entries, sqsEntry{q.form.Get(key + "Id"), q.form.Get(key + "ReceiptHandle")})
 	}
 }
 
@@ -104,13 +111,13 @@ func (q *request) noQueue() error {
 
 func (q *request) getQueueAttributes() {
 	q.sqs("about", func(in sqsIn) (any, []node, error) {
-		arn := "arn:aws:sqs:" + q.region + ":" + account + ":" + path.Base(in.QueueUrl)
+		arn := "arn:aws:sqs:" + q.region + ":" + account + ":" + path.Base(in.QueueURL)
 		return map[string]any{"Attributes": map[string]string{"QueueArn": arn}}, []node{el("Attribute", tx("Name", "QueueArn"), tx("Value", arn))}, nil
 	})
 }
 
 func (q *request) queue(in sqsIn) *queue {
-	key := name{q.region, path.Base(in.QueueUrl)}
+	key := name{q.region, path.Base(in.QueueURL)}
 	if q.queues[key] == nil {
 		q.queues[key] = &queue{}
 	}
@@ -188,11 +195,14 @@ func (q *request) event(n simapi.Notice) string {
 }
 
 func messages(got []message) (any, []node, error) {
-	type wire struct{ MessageId, ReceiptHandle, MD5OfBody, Body string }
+	type wire struct {
+		ID                             string `json:"MessageId"`
+		ReceiptHandle, MD5OfBody, Body string
+	}
 	var list []wire
 	var nodes []node
 	for _, m := range got {
-		sum := md5.Sum([]byte(m.body)) //nolint:gosec // see the import
+		sum := md5.Sum([]byte(m.body))
 		digest := hex.EncodeToString(sum[:])
 		list = append(list, wire{m.id, m.handle, digest, m.body})
 		nodes = append(nodes, el("Message", tx("MessageId", m.id), tx("ReceiptHandle", m.handle), tx("MD5OfBody", digest), tx("Body", m.body)))
@@ -224,13 +234,15 @@ func (q *request) deleteMessage() {
 
 func (q *request) deleteMessageBatch() {
 	q.sqs("about", func(in sqsIn) (any, []node, error) {
-		type entry struct{ Id string }
+		type entry struct {
+			ID string `json:"Id"`
+		}
 		done := []entry{}
 		var nodes []node
 		for _, e := range in.Entries {
 			q.remove(in, e.ReceiptHandle)
-			done = append(done, entry{e.Id})
-			nodes = append(nodes, el("DeleteMessageBatchResultEntry", tx("Id", e.Id)))
+			done = append(done, entry{e.ID})
+			nodes = append(nodes, el("DeleteMessageBatchResultEntry", tx("Id", e.ID)))
 		}
 		return map[string]any{"Successful": done, "Failed": []entry{}}, nodes, nil
 	})
