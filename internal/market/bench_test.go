@@ -20,7 +20,7 @@ func many(n int, at time.Time) map[string][]providers.Offer {
 	rng := rand.New(rand.NewPCG(1, 2))
 	facts := gpu.Builtin().All()
 	lists := map[string][]providers.Offer{}
-	for i := 0; i < n; i++ {
+	for i := range n {
 		f := facts[rng.IntN(len(facts))]
 		cloud := [...]string{"aws", "azure", "gcp", "vast", "runpod"}[i%5]
 		gpus := float64(int(1) << rng.IntN(4))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -260,13 +259,4 @@ func seriesOf(provider, name string) (Series, bool) {
 		Market: providers.Market{Provider: provider, Region: p[5], Zone: p[6], Type: p[0], Kind: providers.Kind(p[4])},
 		GPU:    p[1], GPUs: gpus, Currency: money.Currency(p[3]),
 	}, err == nil
-}
-
-// names lists a provider's series by number.
-func (k *recorded) names() []string {
-	out := make([]string, len(k.prices))
-	for name, n := range maps.All(k.numbers) {
-		out[n] = name
-	}
-	return out
 }
