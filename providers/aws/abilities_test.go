@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gpubroker/internal/money"
 	"gpubroker/internal/simcloud"
 	cloud "gpubroker/internal/simcloud/dialects/aws"
 	"gpubroker/internal/simcloud/simapi"
@@ -22,6 +23,12 @@ func TestPreflightNamesWhatIsMissing(t *testing.T) {
 			if !strings.Contains(err.Error(), p) {
 				t.Errorf("%s is not named in %v", p, err)
 			}
+		}
+	})
+	inOf(t, cloud.Options{Deny: []string{"ssm:GetParameter"}}, nil, func(t *testing.T, a *account) {
+		err := a.Provider.(providers.Preflight).Preflight(t.Context())
+		if want(t, err, providers.Unauthorized, ""); !strings.Contains(err.Error(), "ssm:GetParameter in us-east-1") {
+			t.Error(err)
 		}
 	})
 	in(t, func(_ *simcloud.Config, s *aws.Settings) { s.Image = "ami-00000000000000000" }, func(t *testing.T, a *account) {
@@ -78,6 +85,36 @@ func TestNotices(t *testing.T) {
 		cancel()
 		if _, open := <-stream; open {
 			t.Error("the stream is open after its end")
+		}
+	})
+}
+
+// Whoever speaks EC2 alone can be rented from; what needs another service says
+// which.
+func TestOnlyEC2(t *testing.T) {
+	in(t, func(_ *simcloud.Config, s *aws.Settings) {
+		s.Image, s.EndRole, s.Queue = cloud.OwnImage("us-east-1"), "", ""
+	}, func(t *testing.T, a *account) {
+		a.canny = func(c call) *canned {
+			if c.form.Get("Version") == "2016-11-15" {
+				return nil
+			}
+			return &canned{status: 404, body: "Not yet implemented"}
+		}
+		made, err := a.Launch(t.Context(), request("r1", t4, money.Rate(money.Unit)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 1 less 0.2 × 100 / 720 and 0.005.
+		if got := a.sent("RunInstances")[0].form.Get("InstanceMarketOptions.SpotOptions.MaxPrice"); got != "0.967222" {
+			t.Errorf("bound %s", got)
+		}
+		if err := a.Terminate(t.Context(), made.Ref); err != nil {
+			t.Error(err)
+		}
+		_, err = a.Offers(t.Context(), providers.Scope{})
+		if want(t, err, providers.Unavailable, ""); !strings.Contains(err.Error(), "Pricing GetProducts: HTTP 404") {
+			t.Errorf("%v does not say what is missing", err)
 		}
 	})
 }

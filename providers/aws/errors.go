@@ -73,10 +73,11 @@ func rules() map[string]rule {
 	return table
 }
 
-// apiError is what AWS said: a code and words without secrets, on one line.
-type apiError struct{ code, words string }
+// apiError is what AWS said to a call: a code and words without secrets, on one
+// line.
+type apiError struct{ call, code, words string }
 
-func (e *apiError) Error() string { return e.code + ": " + e.words }
+func (e *apiError) Error() string { return e.call + ": " + e.code + ": " + e.words }
 
 // said returns the code with which AWS refused a call, "" when it did not.
 func said(err error) string {
@@ -106,11 +107,15 @@ func (a *Adapter) judge(err error, sent bool) *providers.Error {
 		status, header = e.HTTPStatusCode(), e.Response.Header
 	}
 	e := &providers.Error{Code: providers.Unknown, Scope: providers.ScopeOffer, Outcome: providers.OutcomeUnknown, RetryAfter: rest.RetryAfter(header)}
+	to := "AWS"
+	if o, ok := errors.AsType[*smithy.OperationError](err); ok {
+		to = o.ServiceID + " " + o.OperationName
+	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() != "UnknownError" {
 		code := api.ErrorCode()
 		code = code[strings.LastIndex(code, "#")+1:]
 		words, _, _ := strings.Cut(api.ErrorMessage(), "Encoded authorization failure message")
-		e.Err = &apiError{code, a.line(words)}
+		e.Err = &apiError{to, code, a.line(words)}
 		switch r, known := rules()[code]; {
 		case known:
 			e.Code, e.Scope, e.Outcome = r.code, r.scope, r.outcome
@@ -141,7 +146,7 @@ func (a *Adapter) judge(err error, sent bool) *providers.Error {
 		t.Code, t.Outcome = providers.RateLimited, providers.NotCreated
 	}
 	if status != 0 && t.Code == providers.Unavailable {
-		t.Err, t.Message = nil, fmt.Sprintf("HTTP %d without an answer that can be read: %s", status, a.line(cause.Error()))
+		t.Err, t.Message = nil, fmt.Sprintf("%s: HTTP %d without an answer that can be read: %s", to, status, a.line(cause.Error()))
 	}
 	return t
 }

@@ -214,13 +214,16 @@ func (a *Adapter) place(ctx context.Context, c *clients, in *ec2.RunInstancesInp
 	}
 	fast := int32(0)
 	if req.Group != "" {
-		if fast, err = a.fastCards(ctx, c, target, req.Market.Type); err != nil {
+		cards, cluster, err := a.fastNetwork(ctx, c, target, req.Market.Type)
+		if err != nil {
 			return err
 		}
-		if err := a.group(ctx, c, target, req); err != nil {
-			return err
+		if fast = cards; cluster {
+			if err := a.group(ctx, c, target, req); err != nil {
+				return err
+			}
+			in.Placement.GroupName = aws.String(groupName(req.Group))
 		}
-		in.Placement.GroupName = aws.String(groupName(req.Group))
 	}
 	if subnet == "" && fast == 0 && !a.set.Network.Private {
 		in.SecurityGroupIds = set.SecurityGroups
@@ -278,29 +281,32 @@ func (a *Adapter) subnet(ctx context.Context, c *clients, target, names, zone st
 	return aws.ToString(best.SubnetId), nil
 }
 
-// fastCards is how many network cards with EFA a type has.
-func (a *Adapter) fastCards(ctx context.Context, c *clients, target, typ string) (int32, error) {
+// fastNetwork is how many network cards with EFA a type has, and whether its
+// machines can stand in a cluster.
+func (a *Adapter) fastNetwork(ctx context.Context, c *clients, target, typ string) (cards int32, cluster bool, err error) {
 	in := &ec2.DescribeInstanceTypesInput{InstanceTypes: []types.InstanceType{types.InstanceType(typ)}}
 	out, err := call(ctx, a, "launch", target, c.ec2.DescribeInstanceTypes, in)
 	if err != nil {
-		return 0, before(err)
+		return 0, false, before(err)
 	}
 	for _, t := range out.InstanceTypes {
 		if n := t.NetworkInfo; n != nil && aws.ToBool(n.EfaSupported) {
+			cards = max(aws.ToInt32(n.MaximumNetworkCards), 1)
 			if n.EfaInfo != nil && aws.ToInt32(n.EfaInfo.MaximumEfaInterfaces) > 0 {
-				return aws.ToInt32(n.EfaInfo.MaximumEfaInterfaces), nil
+				cards = aws.ToInt32(n.EfaInfo.MaximumEfaInterfaces)
 			}
-			return max(aws.ToInt32(n.MaximumNetworkCards), 1), nil
+		}
+		if p := t.PlacementGroupInfo; p != nil {
+			cluster = slices.Contains(p.SupportedStrategies, types.PlacementGroupStrategyCluster)
 		}
 	}
-	return 0, nil
+	return cards, cluster, nil
 }
 
 // groupName is the placement group of machines that stand close together.
 func groupName(group string) string { return "gpubroker-" + group }
 
-// group makes the placement group if it is not there. Types that cannot be in one
-// stand without.
+// group makes the placement group if it is not there.
 func (a *Adapter) group(ctx context.Context, c *clients, target string, req providers.LaunchRequest) error {
 	ours := req.Tags
 	ours.Request = ""

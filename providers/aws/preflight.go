@@ -115,6 +115,10 @@ func (a *Adapter) permissions(c *clients) []permission {
 			_, err := call(ctx, a, "preflight", c.region, c.quotas.ListServiceQuotas, &servicequotas.ListServiceQuotasInput{ServiceCode: aws.String("ec2"), MaxResults: aws.Int32(1)})
 			return err
 		}},
+		{"ssm:GetParameter", func(ctx context.Context) error {
+			_, _, err := a.image(ctx, c, c.region, a.set.place(c.region).Image, string(dryType))
+			return a.asPreflight(err)
+		}},
 		{"ec2:RunInstances", func(ctx context.Context) error { return a.dryLaunch(ctx, c) }},
 	}
 	if a.set.place(c.region).Subnet != "" {
@@ -134,15 +138,17 @@ func (a *Adapter) permissions(c *clients) []permission {
 	return out
 }
 
+// dryType is the type whose launch is tried: most regions have it.
+const dryType = types.InstanceTypeG4dnXlarge
+
 // dryLaunch tries a launch without launching.
 func (a *Adapter) dryLaunch(ctx context.Context, c *clients) error {
-	typ := types.InstanceTypeG4dnXlarge
-	id, _, err := a.image(ctx, c, c.region, a.set.place(c.region).Image, string(typ))
+	id, _, err := a.image(ctx, c, c.region, a.set.place(c.region).Image, string(dryType))
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // it is told under its own name
 	}
 	out, err := call(ctx, a, "preflight", c.region, c.ec2.RunInstances, &ec2.RunInstancesInput{
-		DryRun: aws.Bool(true), ImageId: aws.String(id), InstanceType: typ, MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
+		DryRun: aws.Bool(true), ImageId: aws.String(id), InstanceType: dryType, MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
 		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate,
 		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeInstance, Tags: a.tags(providers.Tags{
 			Owner: a.owner, Request: "preflight",
@@ -163,7 +169,7 @@ func (a *Adapter) dryLaunch(ctx context.Context, c *clients) error {
 func (a *Adapter) settings(ctx context.Context) error {
 	for _, region := range a.regions {
 		c := a.clients[region]
-		for _, typ := range slices.Concat([]string{"g4dn.xlarge"}, a.set.Types[:min(len(a.set.Types), 1)]) {
+		for _, typ := range slices.Concat([]string{string(dryType)}, a.set.Types[:min(len(a.set.Types), 1)]) {
 			if _, _, err := a.image(ctx, c, region, a.set.place(region).Image, typ); err != nil {
 				return a.asPreflight(err)
 			}

@@ -197,7 +197,13 @@ func (a *Adapter) sidePrices(ctx context.Context, op, region string) (sides, err
 	return s, nil
 }
 
-// sidesOf are the prices last seen, asked for when none were.
+// dearestDisk is above the gp3 price of every region: São Paulo, the dearest,
+// takes 0.152 USD per GiB and month (aws.amazon.com/ebs/pricing, 2026).
+const dearestDisk = money.Rate(200_000_000)
+
+// sidesOf are the prices last seen, asked for when none were. A launch does not
+// wait for a price list that does not answer: with the dearest prices its bound
+// is kept all the more.
 func (a *Adapter) sidesOf(ctx context.Context, region string) (sides, error) {
 	a.mu.Lock()
 	s, ok := a.sides[region]
@@ -205,5 +211,10 @@ func (a *Adapter) sidesOf(ctx context.Context, region string) (sides, error) {
 	if ok {
 		return s, nil
 	}
-	return a.sidePrices(ctx, "launch", region)
+	s, err := a.sidePrices(ctx, "launch", region)
+	if err == nil || ctx.Err() != nil {
+		return s, err
+	}
+	a.log.WarnContext(ctx, "the prices of disks and addresses are not known; the dearest are assumed", "provider", a.name, "region", region, "err", err)
+	return sides{dearestDisk, publicIPv4}, nil
 }
