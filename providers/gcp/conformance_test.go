@@ -12,6 +12,7 @@ import (
 
 	cloud "gpubroker/internal/simcloud"
 	fake "gpubroker/internal/simcloud/dialects/gcp"
+	"gpubroker/internal/simcloud/dialects/gcp/discovery"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/internal/simcloud/simtest"
 	"gpubroker/providers"
@@ -72,9 +73,19 @@ func newProject(t testing.TB, edit func(*cloud.Config), wrap func(http.Handler) 
 	if wrap != nil {
 		handler = wrap(handler)
 	}
+	handler = discovered(t, handler)
 	p.net.ServeTLS("googleapis.test", handler)
 	p.world, p.client = w, p.net.Client()
 	return p
+}
+
+// discovered holds every call and answer against Google's discovery documents.
+func discovered(t testing.TB, next http.Handler) http.Handler {
+	apis, err := discovery.Google()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apis.Watch(next, func(problem string) { t.Errorf("against Google's discovery documents: %s", problem) })
 }
 
 func (p *project) open(t testing.TB, edit func(*gcp.Settings)) *gcp.Adapter {
@@ -92,6 +103,9 @@ func (p *project) open(t testing.TB, edit func(*gcp.Settings)) *gcp.Adapter {
 
 func TestConformance(t *testing.T) {
 	keyFile()
+	if _, err := discovery.Google(); err != nil { // before the bubbles: it starts a program
+		t.Fatal(err)
+	}
 	for name, edit := range map[string]func(*cloud.Config){
 		"default": nil,
 		"paged":   func(c *cloud.Config) { c.PageSize = 1 },
