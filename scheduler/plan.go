@@ -279,6 +279,9 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		d.Why = reason.New("follows", "tasks", rest, "rounds", one.deep)
 	case rest > 0 && d.Placed < room:
 		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.deep)
+	case one.committed:
+		c := &p.Catalog.commitments[one.offer.commitment-1]
+		d.Why = reason.New("committed", "market", one.offer.Market, "used", p.committed[one.offer.commitment-1], "machines", c.Machines)
 	default:
 		d.Why = reason.New("chosen", "why", why.String())
 	}

@@ -305,8 +305,12 @@ func (a *app) options(list []scheduler.Option, chosen bool, currency string) str
 		if i == 0 && chosen {
 			mark = "→"
 		}
+		kind := string(o.Market.Kind)
+		if o.Committed {
+			kind = "paid"
+		}
 		t.row(mark, part(o.Cost.Total), part(o.Cost.Boot), part(o.Cost.Work), part(o.Cost.Redo), part(o.Cost.Rounding),
-			span(o.Time), part(money.Amount(o.Price)), string(o.Market.Kind), gpus(o.Shape), where(o.Market))
+			span(o.Time), part(money.Amount(o.Price)), kind, gpus(o.Shape), where(o.Market))
 	}
 	return t.String()
 }
