@@ -64,6 +64,9 @@ func (n *Net) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case l.waiting <- far:
+		l.mu.Lock()
+		l.pipes = append(l.pipes, far)
+		l.mu.Unlock()
 		return near, nil
 	case <-l.closed:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.ErrClosed}
@@ -111,6 +114,7 @@ func (n *Net) serve(host string, h http.Handler, secure *tls.Config) {
 		_ = srv.Serve(outer) // ends with the listener
 	}()
 	n.t.Cleanup(func() {
+		l.cut()
 		_ = srv.Close()
 		<-done
 	})
@@ -122,6 +126,19 @@ type listener struct {
 	waiting chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
+
+	mu    sync.Mutex
+	pipes []net.Conn // the far ends that were handed over
+}
+
+// cut ends every connection at once. A server that says goodbye over TLS would
+// wait for its client to read it, under a lock that stops the bubble's time.
+func (l *listener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pipes {
+		_ = p.Close() // it has no error
+	}
 }
 
 func (l *listener) Accept() (net.Conn, error) {
