@@ -29,7 +29,7 @@ func (a *Adapter) Console(ctx context.Context, ref providers.Ref) ([]byte, error
 	case f.vm == nil:
 		return nil, a.errorf("console", target, providers.NotFound, "", "there is no machine")
 	case !a.set.ConsoleLog:
-		return nil, nil
+		return nil, a.errorf("console", target, providers.Unsupported, "", "Azure keeps no console's log unless the setting console_log is on")
 	}
 	got, err := a.cloud.vms.RetrieveBootDiagnosticsData(ctx, f.name, f.name, &armcompute.VirtualMachinesClientRetrieveBootDiagnosticsDataOptions{})
 	if err != nil {

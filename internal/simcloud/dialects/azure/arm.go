@@ -79,6 +79,7 @@ var spelling = map[string]string{
 	"microsoft.compute/virtualmachines":       "Microsoft.Compute/virtualMachines",
 	"microsoft.compute/skus":                  "Microsoft.Compute/skus",
 	"microsoft.compute/usages":                "Microsoft.Compute/locations/usages",
+	"microsoft.compute/placementscores":       "Microsoft.Compute/locations/placementScores",
 	"microsoft.authorization/roleassignments": "Microsoft.Authorization/roleAssignments",
 	"microsoft.authorization/permissions":     "Microsoft.Authorization/permissions",
 }
@@ -94,7 +95,7 @@ func (res resource) action(method string) string {
 		what = spelling[res.namespace+"/"+res.kind]
 	}
 	if verb == "action" && len(res.rest) > 0 {
-		what += "/" + res.rest[0]
+		what += "/" + res.rest[len(res.rest)-1]
 	}
 	return what + "/" + verb
 }
@@ -127,6 +128,8 @@ func (c *Cloud) arm(rw http.ResponseWriter, r *http.Request) {
 		c.skus(rw, r)
 	case kind == "microsoft.compute/usages":
 		c.usages(rw, r, res)
+	case kind == "microsoft.compute/placementscores" && r.Method == http.MethodPost:
+		c.scores(rw, r)
 	case kind == "microsoft.authorization/permissions":
 		c.permissions(rw, r)
 	case kind == "microsoft.authorization/roleassignments" && res.name != "":

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"slices"
@@ -149,5 +150,48 @@ func (c *Cloud) permissions(rw http.ResponseWriter, r *http.Request) {
 			not = append(not, d)
 		}
 		return body(http.StatusOK, object{"value": []any{object{"actions": []any{"*"}, "notActions": not, "dataActions": []any{}, "notDataActions": []any{}}}})
+	})
+}
+
+// scores says how likely spot machines are to be had
+// (learn.microsoft.com/azure/virtual-machine-scale-sets/spot-placement-score): from
+// how many the world has left.
+func (c *Cloud) scores(rw http.ResponseWriter, r *http.Request) {
+	in, bad := read(r)
+	if bad != nil {
+		fail(rw, bad)
+		return
+	}
+	c.w.Answer(rw, r, simcloud.Call{Op: "scores"}, wordsAt(simapi.Place{}), func(time.Duration, bool) (simcloud.Reply, error) {
+		want := 1
+		if n, ok := at(in, "desiredCount").(json.Number); ok {
+			want, _ = strconv.Atoi(n.String())
+		}
+		out := []any{}
+		for _, size := range list(in, "desiredSizes") {
+			for _, location := range list(in, "desiredLocations") {
+				region, _ := location.(string)
+				known := false
+				for _, o := range c.w.Offers(normal(region), 0) {
+					if o.Type != text(size, "sku") || o.Kind != providers.Spot {
+						continue
+					}
+					known = true
+					score := "High"
+					switch {
+					case o.Free == nil || *o.Free >= 2*want:
+					case *o.Free >= want:
+						score = "Medium"
+					default:
+						score = "Low"
+					}
+					out = append(out, object{"sku": o.Type, "region": o.Region, "availabilityZone": o.Zone, "score": score, "isQuotaAvailable": true})
+				}
+				if !known {
+					out = append(out, object{"sku": text(size, "sku"), "region": region, "score": "RestrictedSkuOrRegion", "isQuotaAvailable": false})
+				}
+			}
+		}
+		return body(http.StatusOK, object{"desiredLocations": list(in, "desiredLocations"), "desiredSizes": list(in, "desiredSizes"), "desiredCount": want, "placementScores": out})
 	})
 }

@@ -120,6 +120,8 @@ func (c *Cloud) serve(rw http.ResponseWriter, r *http.Request) {
 		c.login(rw, r)
 	case path == "/api/retail/prices":
 		c.retail(rw, r)
+	case strings.HasPrefix(path, "/bootdiagnostics/"):
+		c.serialLog(rw, r)
 	default:
 		fail(rw, &armError{Status: http.StatusNotFound, Code: "InvalidResourceType", Message: "nothing is served at " + r.URL.Path})
 	}

@@ -7,6 +7,7 @@
 //	/subscriptions/…                      ARM (management.azure.com)
 //	/{tenant}/oauth2/v2.0/token           sign-in (login.microsoftonline.com)
 //	/api/retail/prices                    Retail Prices (prices.azure.com)
+//	/bootdiagnostics/…                    blobs with serial console logs
 //	/metadata/…                           IMDS, on a machine's own address only
 //
 // Point a client's endpoint, authority and price URL at it. It must be served over
@@ -19,7 +20,7 @@
 // addresses and network interfaces with references checked; virtual machines with
 // If-None-Match, identity, spot eviction and instance view; Azure-AsyncOperation
 // and Location polling with Retry-After; roles of managed identities; SKUs with
-// zones and restrictions; usages; permissions. Errors have ARM's codes, statuses
+// zones and restrictions; usages; permissions; spot placement scores. Errors have ARM's codes, statuses
 // and bodies.
 //
 // What differs from Azure: network resources are made within [Cloud.NetworkTime];

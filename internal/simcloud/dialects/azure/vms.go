@@ -73,12 +73,31 @@ func (c *Cloud) virtualMachines(rw http.ResponseWriter, r *http.Request, res res
 			if on, _ := at(m.body, "properties", "diagnosticsProfile", "bootDiagnostics", "enabled").(bool); !on {
 				return simcloud.Reply{}, failf(http.StatusConflict, "OperationNotAllowed", "Boot diagnostics is not enabled for VM '%s'.", m.name)
 			}
-			here := base(r) + r.URL.Path
-			return body(http.StatusOK, object{"consoleScreenshotBlobUri": here + "/screenshot?sig=x&api-version=blob", "serialConsoleLogBlobUri": here + "/serial?sig=x&api-version=blob"})
+			here := base(r) + "/bootdiagnostics/" + m.machine
+			return body(http.StatusOK, object{"consoleScreenshotBlobUri": here + "/screenshot.bmp?sig=" + m.signature(), "serialConsoleLogBlobUri": here + "/serialconsole.log?sig=" + m.signature()})
 		})
 	default:
 		fail(rw, failf(http.StatusMethodNotAllowed, "MethodNotAllowed", "The HTTP method '%s' is not supported at scope '%s'.", r.Method, r.URL.Path))
 	}
+}
+
+// signature is what opens a machine's blobs.
+func (m *vm) signature() string {
+	return strings.ReplaceAll(guid("signature", m.machine, m.created.String()), "-", "")
+}
+
+// serialLog is the blob with what a machine wrote on its console.
+func (c *Cloud) serialLog(rw http.ResponseWriter, r *http.Request) {
+	machine, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/bootdiagnostics/"), "/")
+	_, m := (&metadata{c: c, machine: machine}).find()
+	if m == nil || r.URL.Query().Get("sig") != m.signature() {
+		rw.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
+		rw.WriteHeader(http.StatusForbidden)
+		return
+	}
+	log, _ := c.w.Console(machine) // one that is gone wrote nothing
+	rw.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = rw.Write(log) // the caller has gone
 }
 
 // onVM makes a call about a machine that must exist. do is called locked.
