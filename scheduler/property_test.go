@@ -67,6 +67,21 @@ func genOffer(t *rapid.T) providers.Offer {
 	return o
 }
 
+// commit pays for machines of some of the offers.
+func commit(t *rapid.T, w *schedtest.World) {
+	for i := range w.Offers {
+		m := w.Offers[i].Market
+		if !chance(t, "paid", 10) {
+			continue
+		}
+		c := scheduler.Commitment{Provider: m.Provider, Region: m.Region, Type: m.Type, Kind: m.Kind, Machines: rapid.IntRange(1, 3).Draw(t, "paid machines")}
+		if chance(t, "ended", 10) {
+			c.Until = schedtest.Start.Add(-time.Hour)
+		}
+		w.Commitments = append(w.Commitments, c)
+	}
+}
+
 func genNeeds(t *rapid.T) scheduler.Needs {
 	n := scheduler.Needs{
 		GPUs: pick(t, "want", 0, 1, 1, 1, 2.0), Slots: pick(t, "slots", 0, 1, 2, 8), VCPU: pick(t, "vcpu", 0, 0, 1, 4.0), Memory: pick[int64](t, "memory", 0, 0, 8<<30),
@@ -130,6 +145,7 @@ func genWorld(t *rapid.T) *schedtest.World {
 	for range rapid.IntRange(0, 25).Draw(t, "offers") {
 		w.Offers = append(w.Offers, genOffer(t))
 	}
+	commit(t, w)
 	for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
 		g := genGroup(t, i)
 		for _, o := range w.Groups { // groups of a job share what is the job's
@@ -270,6 +286,7 @@ func TestEarlyStopLosesNothing(t *testing.T) {
 			o.Capacity = 0
 			w.Offers = append(w.Offers, o)
 		}
+		commit(t, w)
 		g := genGroup(t, 0)
 		g.Waiting, g.Limit, g.Held, g.Opens, g.NotBefore = max(1, g.Waiting), -1, reason.Reason{}, time.Time{}, time.Time{}
 		w.Groups = []scheduler.Group{g}
