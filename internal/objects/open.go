@@ -26,6 +26,8 @@ type Stores struct {
 //	/var/lib/gpubroker/objects, ./objects     a folder
 //	file:///var/lib/gpubroker/objects         the same
 //	s3://bucket/prefix?endpoint=…&region=…    see package objects/s3
+//	gs://bucket/prefix                        see package objects/gcs
+//	azblob://container/prefix?account=…       see package objects/azblob
 //
 // Credentials never stand in an address.
 func (s *Stores) Open(ctx context.Context, address string) (Store, error) {
@@ -48,7 +50,7 @@ func (s *Stores) Open(ctx context.Context, address string) (Store, error) {
 	}
 	open, ok := s.Schemes[scheme]
 	if !ok {
-		return nil, fmt.Errorf("open the store %s: no store knows %s:// (a folder, file:// or s3://)", address, scheme)
+		return nil, fmt.Errorf("open the store %s: no store knows %s:// (a folder, file://, s3://, gs:// or azblob://)", address, scheme)
 	}
 	st, err := open(ctx, u)
 	if err != nil {
