@@ -9,8 +9,8 @@ import (
 
 	"gpubroker/internal/objects"
 	"gpubroker/internal/objects/azblob"
+	"gpubroker/internal/objects/emulatortest"
 	"gpubroker/internal/objects/gcs"
-	"gpubroker/internal/objects/objectstest/emulator"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/queue"
 )
@@ -24,16 +24,16 @@ func TestWorkOverABucket(t *testing.T) {
 		open    objects.Opener
 		more    string // of the configuration
 	}{
-		{"gcs", emulator.GCS, gcs.New(gcs.Options{}), ""},
+		{"gcs", emulatortest.GCS, gcs.New(gcs.Options{}), ""},
 		{
-			"azblob", emulator.Azurite, azblob.New(azblob.Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey}),
-			", account: " + emulator.AzuriteAccount + ", account_key: env:BUCKET_KEY",
+			"azblob", emulatortest.Azurite, azblob.New(azblob.Options{Account: emulatortest.AzuriteAccount, Key: emulatortest.AzuriteKey}),
+			", account: " + emulatortest.AzuriteAccount + ", account_key: env:BUCKET_KEY",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 4*time.Minute)
-			s.Env = append(s.Env, "BUCKET_KEY="+emulator.AzuriteKey)
+			s.Env = append(s.Env, "BUCKET_KEY="+emulatortest.AzuriteKey)
 			at, err := url.Parse(c.address(t))
 			s.must(err)
 			bucket := at.Scheme + "://" + at.Host

@@ -15,8 +15,8 @@ import (
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/objects/azblob"
+	"gpubroker/internal/objects/emulatortest"
 	"gpubroker/internal/objects/gcs"
-	"gpubroker/internal/objects/objectstest/emulator"
 	"gpubroker/internal/objects/s3"
 )
 
@@ -32,9 +32,9 @@ func TestOverBuckets(t *testing.T) {
 		defer srv.Close()
 		overBucket(t, "s3://b?endpoint="+url.QueryEscape(srv.URL), s3.Open)
 	})
-	t.Run("gcs", func(t *testing.T) { overBucket(t, emulator.GCS(t), gcs.New(gcs.Options{})) })
+	t.Run("gcs", func(t *testing.T) { overBucket(t, emulatortest.GCS(t), gcs.New(gcs.Options{})) })
 	t.Run("azblob", func(t *testing.T) {
-		overBucket(t, emulator.Azurite(t), azblob.New(azblob.Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey}))
+		overBucket(t, emulatortest.Azurite(t), azblob.New(azblob.Options{Account: emulatortest.AzuriteAccount, Key: emulatortest.AzuriteKey}))
 	})
 }
 

@@ -20,9 +20,9 @@ import (
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/objects/azblob"
+	"gpubroker/internal/objects/emulatortest"
 	"gpubroker/internal/objects/gcs"
 	"gpubroker/internal/objects/objectstest"
-	"gpubroker/internal/objects/objectstest/emulator"
 	"gpubroker/internal/objects/s3"
 	"gpubroker/internal/publish"
 	"gpubroker/queue"
@@ -84,10 +84,10 @@ func everywhere(t *testing.T, f func(t *testing.T, s *site)) {
 		t.Cleanup(srv.Close)
 		f(t, remote(t, "s3://b?endpoint="+url.QueryEscape(srv.URL), s3.Open))
 	})
-	t.Run("gcs", func(t *testing.T) { f(t, remote(t, emulator.GCS(t), gcs.New(gcs.Options{}))) })
+	t.Run("gcs", func(t *testing.T) { f(t, remote(t, emulatortest.GCS(t), gcs.New(gcs.Options{}))) })
 	t.Run("azblob", func(t *testing.T) {
-		open := azblob.New(azblob.Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey})
-		f(t, remote(t, emulator.Azurite(t), open))
+		open := azblob.New(azblob.Options{Account: emulatortest.AzuriteAccount, Key: emulatortest.AzuriteKey})
+		f(t, remote(t, emulatortest.Azurite(t), open))
 	})
 }
 

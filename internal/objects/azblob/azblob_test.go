@@ -16,8 +16,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"gpubroker/internal/objects"
+	"gpubroker/internal/objects/emulatortest"
 	"gpubroker/internal/objects/objectstest"
-	"gpubroker/internal/objects/objectstest/emulator"
 )
 
 func open(t *testing.T, o Options, address string) objects.Store {
@@ -35,11 +35,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-var azurite = Options{Account: emulator.AzuriteAccount, Key: emulator.AzuriteKey}
+var azurite = Options{Account: emulatortest.AzuriteAccount, Key: emulatortest.AzuriteKey}
 
 func TestContainer(t *testing.T) {
 	objectstest.Run(t, func(t *testing.T) (objects.Store, *http.Client) {
-		return open(t, azurite, emulator.Azurite(t)), http.DefaultClient
+		return open(t, azurite, emulatortest.Azurite(t)), http.DefaultClient
 	})
 }
 
@@ -59,7 +59,7 @@ func read(t *testing.T, s objects.Store, key string) string {
 // A signed URL is good for one blob and one way: whoever holds that of a part can
 // neither write the final blob nor commit one.
 func TestSignedURLsReachOneBlob(t *testing.T) {
-	s := open(t, azurite, emulator.Azurite(t))
+	s := open(t, azurite, emulatortest.Azurite(t))
 	put(t, s, "k", "mine")
 	id, err := s.Begin(t.Context(), "k", nil)
 	must(t, err)
@@ -139,7 +139,7 @@ func TestCompleteGoesOn(t *testing.T) {
 	n := &network{}
 	o := azurite
 	o.transport = n
-	s := open(t, o, emulator.Azurite(t))
+	s := open(t, o, emulatortest.Azurite(t))
 	id, parts := begun(t, s)
 	n.first = func(what string, r *http.Request) *http.Response {
 		if what == "PUT blocklist" {
@@ -170,7 +170,7 @@ func TestCompleteGoesOn(t *testing.T) {
 // Azure then has thrown the blocks away; Azurite keeps them.
 func TestWriteBetween(t *testing.T) {
 	for _, azure := range []bool{false, true} {
-		address := emulator.Azurite(t)
+		address := emulatortest.Azurite(t)
 		other := open(t, azurite, address)
 		n := &network{}
 		o := azurite

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"gpubroker/internal/objects"
+	"gpubroker/internal/objects/emulatortest"
 	"gpubroker/internal/objects/gcs"
 	"gpubroker/internal/objects/objectstest"
-	"gpubroker/internal/objects/objectstest/emulator"
 )
 
 func open(t *testing.T, address string) objects.Store {
@@ -38,7 +38,7 @@ func must(t *testing.T, err error) {
 
 func TestBucket(t *testing.T) {
 	objectstest.Run(t, func(t *testing.T) (objects.Store, *http.Client) {
-		return open(t, emulator.GCS(t)), http.DefaultClient
+		return open(t, emulatortest.GCS(t)), http.DefaultClient
 	})
 }
 
@@ -64,7 +64,7 @@ func between(t *testing.T, address string, first func(w http.ResponseWriter, r *
 // the last writes the object, under its condition, and of the rest nothing is left.
 func TestManyParts(t *testing.T) {
 	var composed, conditions atomic.Int64
-	s := open(t, between(t, emulator.GCS(t), func(_ http.ResponseWriter, r *http.Request) bool {
+	s := open(t, between(t, emulatortest.GCS(t), func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, "/compose") {
 			return false
 		}
@@ -124,7 +124,7 @@ func TestManyParts(t *testing.T) {
 
 // A part that is not what the machine said it sent completes nothing.
 func TestOtherPart(t *testing.T) {
-	s := open(t, emulator.GCS(t))
+	s := open(t, emulatortest.GCS(t))
 	id, err := s.Begin(t.Context(), "k", nil)
 	must(t, err)
 	to, err := s.SignPart(t.Context(), "k", id, 1, time.Hour)
@@ -144,7 +144,7 @@ func TestOtherPart(t *testing.T) {
 // a condition fail. Reads are tried three times.
 func TestTries(t *testing.T) {
 	var sent atomic.Int64
-	s := open(t, between(t, emulator.GCS(t), func(w http.ResponseWriter, _ *http.Request) bool {
+	s := open(t, between(t, emulatortest.GCS(t), func(w http.ResponseWriter, _ *http.Request) bool {
 		sent.Add(1)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true

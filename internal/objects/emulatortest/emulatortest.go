@@ -1,7 +1,7 @@
-// Package emulator starts the emulators of object stores that tests run against:
+// Package emulatortest starts the emulators of object stores that tests run against:
 // fake-gcs-server and Azurite, as make emulators installs them. It is apart from
 // objectstest since it links an SDK.
-package emulator
+package emulatortest
 
 import (
 	"bytes"
