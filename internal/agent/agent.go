@@ -48,6 +48,7 @@ type Agent struct {
 	exec  Executor
 	meta  Metadata
 	lease *lease
+	meter *meter
 	store *http.Client
 
 	ctx     context.Context //nolint:containedctx // the agent's life, which its attempts share
@@ -78,6 +79,7 @@ func New(set Settings, p Parts) *Agent {
 	}
 	return &Agent{
 		Parts: p, set: set, log: p.Log, exec: p.Executor, meta: p.Metadata,
+		meter:    newMeter(set.Dir, p.Log, (*attempt).used),
 		store:    &http.Client{Transport: p.Store, CheckRedirect: sameMethod},
 		changed:  make(chan struct{}, 1),
 		attempts: map[string]*attempt{}, free: make(chan struct{}),
@@ -124,6 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.running.Go(func() { a.watchLease(ctx) })
 	a.running.Go(func() { a.watchNotices(ctx) })
+	a.running.Go(func() { a.meter.run(ctx) })
 	for ctx.Err() == nil {
 		if a.id.Credential == "" {
 			if err := a.join(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/reason"
+	"gpubroker/queue"
 )
 
 // Layers of an end: whose doing it was.
@@ -50,6 +51,7 @@ type record struct {
 	// and not yet committed.
 	SaveNumber int64           `json:"save_number,omitzero"`
 	Saves      []agentapi.Save `json:"saves,omitzero"`
+	Usage      *queue.Usage    `json:"usage,omitempty"`
 }
 
 // stopOrder is the wish that an attempt ends, whoever has it.
@@ -98,6 +100,7 @@ type attempt struct {
 	told    time.Time         // progress was last told
 	idled   bool              // a stall was told
 	asked   bool              // to save soon
+	untold  bool              // the usage in the record was not told yet
 }
 
 func newAttempt(a *Agent, rec record) *attempt {
@@ -234,10 +237,29 @@ func (t *attempt) lead(lease time.Duration) time.Duration {
 	return min(t.rec.Task.StopGrace.Std()+15*time.Second, lease/4)
 }
 
-// set changes the record: on disk first, so that what the broker is told is known
+// set changes the record and tells the broker.
+func (t *attempt) set(change func(*record)) {
+	t.keep(change)
+	t.a.poke()
+}
+
+// used keeps what the command has used so far. It is told with the next call,
+// whenever that is.
+func (t *attempt) used(u *queue.Usage) {
+	t.keep(func(r *record) {
+		if r.Ended == nil { // else it has the last word already
+			r.Usage = u
+		}
+	})
+	t.mu.Lock()
+	t.untold = true
+	t.mu.Unlock()
+}
+
+// keep changes the record: on disk first, so that what the broker is told is known
 // to a restarted agent. change may be called twice and must depend on the record
 // alone.
-func (t *attempt) set(change func(*record)) {
+func (t *attempt) keep(change func(*record)) {
 	t.keeping.Lock()
 	defer t.keeping.Unlock()
 	t.mu.Lock()
@@ -253,7 +275,6 @@ func (t *attempt) set(change func(*record)) {
 	change(&t.rec)
 	t.notify()
 	t.mu.Unlock()
-	t.a.poke()
 }
 
 // observe is the attempt as the broker is told, and the length of its output in
@@ -267,6 +288,9 @@ func (t *attempt) observe() (agentapi.ObservedAttempt, int) {
 		Saves: t.rec.Saves,
 	}
 	o.Units, o.Progress = t.units, t.progress()
+	if t.untold || t.rec.Ended != nil {
+		o.Usage, t.untold = t.rec.Usage, false
+	}
 	if t.rec.Phase == agentapi.Running {
 		o.Idle = agentapi.Of(time.Since(t.moved))
 	}

@@ -31,10 +31,12 @@ func (t *attempt) execute(cmd Command) {
 	t.mu.Unlock()
 	t.set(func(r *record) { r.Phase = agentapi.Running })
 	t.log.Info("the command runs")
+	t.a.meter.watch(t, proc, t.rec.Task.GPUs)
 
 	exited := make(chan Exit, 1)
 	go func() { exited <- proc.Wait() }()
 	exit, order := t.attend(proc, exited)
+	usage := t.a.meter.done(t)
 	t.touch()
 	if t.ctx.Err() != nil {
 		saves.finish(false)
@@ -50,7 +52,7 @@ func (t *attempt) execute(cmd Command) {
 		t.logs.Note(text)
 	}
 	busy := time.Since(began)
-	t.set(func(r *record) { r.Busy, r.Ended, r.Phase = busy, &end, agentapi.Uploading })
+	t.set(func(r *record) { r.Busy, r.Ended, r.Phase, r.Usage = busy, &end, agentapi.Uploading, usage })
 	// A success needs no save, and one that was cancelled has no use for it.
 	saves.finish(!succeeded(&end) && (order == nil || order.save))
 }

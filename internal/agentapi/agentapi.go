@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gpubroker/internal/reason"
+	"gpubroker/queue"
 )
 
 // Paths of the calls, all POST with JSON, and the limits of both sides.
@@ -138,6 +139,9 @@ type ObservedAttempt struct {
 	LogSize int64    `json:"log_size,omitzero"` // bytes of log uploaded
 	Tail    *Tail    `json:"tail,omitzero"`     // live log while somebody watches
 	Ended   *Ended   `json:"ended,omitzero"`    // the command's end
+	// Usage is told about once a minute while the command runs, and after its end;
+	// nil means nothing new. It is under 1 KiB.
+	Usage *queue.Usage `json:"usage,omitempty"`
 }
 
 // Save is a complete manifest in the object store.

@@ -307,8 +307,15 @@ func (b *Broker) observed(ctx context.Context, i *queue.Instance, obs *agentapi.
 }
 
 func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queue.Attempt, o *agentapi.ObservedAttempt) error {
+	usage := o.Usage
+	if usage != nil && !usage.Plausible() {
+		usage = nil
+	}
 	b.mu.Lock()
-	b.progress[a.ID] = Progress{At: b.now(), Phase: string(o.Phase), Share: o.Progress, Units: o.Units, Busy: o.Busy.Std()}
+	if usage == nil {
+		usage = b.progress[a.ID].Usage // the last that was told
+	}
+	b.progress[a.ID] = Progress{At: b.now(), Phase: string(o.Phase), Share: o.Progress, Units: o.Units, Busy: o.Busy.Std(), Usage: usage}
 	b.mu.Unlock()
 	b.tail(a.ID, o.Tail)
 	saves := b.verified(ctx, a, o.Saves)

@@ -27,6 +27,7 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 	a.Outcome, a.ExitCode, a.Reason, a.Ended = outcome, exit, why, tx.Now
 	if p, ok := b.progressOf(id); ok && !a.Started.IsZero() {
 		a.Busy = max(a.Busy, p.Busy)
+		a.Usage = p.Usage
 	}
 	if outcome == queue.Succeeded {
 		a.Kept = a.Busy

@@ -160,6 +160,7 @@ type Progress struct {
 	Share *float64      `json:"share,omitempty"`
 	Units *float64      `json:"units,omitempty"`
 	Busy  time.Duration `json:"busy"`
+	Usage *queue.Usage  `json:"usage,omitempty"`
 }
 
 // New makes a broker over an opened state. It does nothing before Run.
