@@ -80,7 +80,9 @@ func (a *Adapter) keepEnds(ctx context.Context, c *clients, reqs []providers.Lau
 
 // whole is a moment as schedules have them, in whole seconds: the next one, so
 // that an end is never before the one asked for. The stop time holds the rest.
-func whole(t time.Time) time.Time { return t.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second) }
+func whole(t time.Time) time.Time {
+	return t.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second)
+}
 
 // schedule makes a machine's schedule, or changes it.
 func (a *Adapter) schedule(ctx context.Context, c *clients, op string, ref providers.Ref, end time.Time, create bool) error {
