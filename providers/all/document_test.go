@@ -185,7 +185,7 @@ func facts(t *testing.T, d providers.Descriptor) string {
 	p := sample(t, d)
 	c := p.Capabilities()
 	var b strings.Builder
-	b.WriteString("| fact | |\n|---|---|\n")
+	b.WriteString("| with " + keys(t, d.Type) + " | |\n|---|---|\n")
 	row := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(&b, "| %s | %s |\n", name, text)
@@ -223,6 +223,27 @@ func facts(t *testing.T, d providers.Descriptor) string {
 	}
 	row("abilities", strings.Join(abilities(p), ", "))
 	return b.String()
+}
+
+// keys names the settings of the sample: the facts may depend on them.
+func keys(t *testing.T, typ string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "samples", typ+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set map[string]any
+	if err := json.Unmarshal(text, &set); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		out = append(out, "`"+key+"`")
+	}
+	if len(out) == 0 {
+		return "no settings"
+	}
+	return strings.Join(out, ", ")
 }
 
 func abilities(p providers.Provider) []string {
