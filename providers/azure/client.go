@@ -153,7 +153,7 @@ func (c *cloud) call(ctx context.Context, method, path, version string, in, out 
 			return err
 		}
 	}
-	res, err := c.raw.Do(req)
+	res, err := c.raw.Do(req) //nolint:bodyclose // the pipeline has read it whole
 	if err != nil {
 		return err
 	}

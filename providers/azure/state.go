@@ -123,7 +123,8 @@ func (a *Adapter) instances(f found) []providers.Instance {
 	case !f.started() && !f.deleting && time.Since(created) < launchSpan:
 		i.State = providers.Pending
 	default:
-		i.State, i.Cause, i.Message = gone(f, market.Kind)
+		i.State = providers.Terminated
+		i.Cause, i.Message = gone(f, market.Kind)
 	}
 	if i.State != providers.Terminated {
 		return []providers.Instance{i}
@@ -142,16 +143,16 @@ func (a *Adapter) instances(f found) []providers.Instance {
 }
 
 // gone says why a group holds no machine.
-func gone(f found, kind providers.Kind) (providers.InstanceState, providers.Cause, string) {
+func gone(f found, kind providers.Kind) (providers.Cause, string) {
 	switch {
 	case f.started() && f.deleting:
-		return providers.Terminated, providers.CauseUser, ""
+		return providers.CauseUser, ""
 	case f.started() && kind == providers.Spot:
-		return providers.Terminated, providers.CausePreempted, "the VM is gone from its resource group: Azure evicted it"
+		return providers.CausePreempted, "the VM is gone from its resource group: Azure evicted it"
 	case f.started():
-		return providers.Terminated, providers.CauseUnknown, "the VM is gone from its resource group"
+		return providers.CauseUnknown, "the VM is gone from its resource group"
 	default:
-		return providers.Terminated, providers.CauseError, "no machine was made: the launch did not get that far"
+		return providers.CauseError, "no machine was made: the launch did not get that far"
 	}
 }
 

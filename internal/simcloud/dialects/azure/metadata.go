@@ -108,9 +108,9 @@ func (d *metadata) events(rw http.ResponseWriter, r *http.Request, reply func(in
 	event := guid("event", d.machine)
 	if r.Method == http.MethodPost {
 		var in struct {
-			StartRequests []struct{ EventId string } //nolint:revive // Azure's own spelling
+			StartRequests []struct{ EventID string }
 		}
-		if json.NewDecoder(r.Body).Decode(&in) != nil || len(in.StartRequests) == 0 || in.StartRequests[0].EventId != event || inside.Notice == nil {
+		if json.NewDecoder(r.Body).Decode(&in) != nil || len(in.StartRequests) == 0 || in.StartRequests[0].EventID != event || inside.Notice == nil {
 			reply(http.StatusBadRequest, object{"error": "the event is not known"})
 			return
 		}
