@@ -102,9 +102,6 @@ func New(ctx context.Context, name string, s Settings, access Access) (providers
 		}
 		s.Regions = []string{cfg.Region}
 	}
-	if s.Endpoint != "" {
-		cfg.BaseEndpoint = aws.String(s.Endpoint)
-	}
 	a := &Adapter{
 		name: name, set: s, owner: access.Owner, log: access.Log, regions: slices.Clone(s.Regions),
 		secrets: []string{access.AccessKey, access.SecretKey, access.SessionToken},
@@ -127,14 +124,14 @@ func New(ctx context.Context, name string, s Settings, access Access) (providers
 
 // connect makes the clients of every region.
 func (a *Adapter) connect(cfg aws.Config) {
-	at := func(service string) *string {
-		if address := a.set.Endpoints[service]; address != "" {
-			return aws.String(address)
+	// What the settings say goes before the SDK's own configuration.
+	at := func(service string, base **string) {
+		if address := cmp.Or(a.set.Endpoints[service], a.set.Endpoint); address != "" {
+			*base = aws.String(address)
 		}
-		return cfg.BaseEndpoint
 	}
 	if a.set.RoleARN != "" {
-		asker := sts.NewFromConfig(cfg, func(o *sts.Options) { o.BaseEndpoint = at("sts") })
+		asker := sts.NewFromConfig(cfg, func(o *sts.Options) { at("sts", &o.BaseEndpoint) })
 		cfg.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(asker, a.set.RoleARN, func(o *stscreds.AssumeRoleOptions) {
 			o.RoleSessionName = "gpubroker"
 		}))
@@ -144,18 +141,18 @@ func (a *Adapter) connect(cfg aws.Config) {
 		here.Region = region
 		a.clients[region] = &clients{
 			region:    region,
-			ec2:       ec2.NewFromConfig(here, func(o *ec2.Options) { o.BaseEndpoint = at("ec2") }),
-			ssm:       ssm.NewFromConfig(here, func(o *ssm.Options) { o.BaseEndpoint = at("ssm") }),
-			sqs:       sqs.NewFromConfig(here, func(o *sqs.Options) { o.BaseEndpoint = at("sqs") }),
-			quotas:    servicequotas.NewFromConfig(here, func(o *servicequotas.Options) { o.BaseEndpoint = at("servicequotas") }),
-			scheduler: scheduler.NewFromConfig(here, func(o *scheduler.Options) { o.BaseEndpoint = at("scheduler") }),
+			ec2:       ec2.NewFromConfig(here, func(o *ec2.Options) { at("ec2", &o.BaseEndpoint) }),
+			ssm:       ssm.NewFromConfig(here, func(o *ssm.Options) { at("ssm", &o.BaseEndpoint) }),
+			sqs:       sqs.NewFromConfig(here, func(o *sqs.Options) { at("sqs", &o.BaseEndpoint) }),
+			quotas:    servicequotas.NewFromConfig(here, func(o *servicequotas.Options) { at("servicequotas", &o.BaseEndpoint) }),
+			scheduler: scheduler.NewFromConfig(here, func(o *scheduler.Options) { at("scheduler", &o.BaseEndpoint) }),
 		}
 	}
 	prices := cfg.Copy()
 	// Pricing is served in us-east-1, eu-central-1 and ap-south-1 alone
 	// (docs.aws.amazon.com/general/latest/gr/billing.html).
 	prices.Region = cmp.Or(a.set.PricingRegion, "us-east-1")
-	a.pricing = pricing.NewFromConfig(prices, func(o *pricing.Options) { o.BaseEndpoint = at("pricing") })
+	a.pricing = pricing.NewFromConfig(prices, func(o *pricing.Options) { at("pricing", &o.BaseEndpoint) })
 }
 
 // Name is the account's name.

@@ -21,9 +21,8 @@ const (
 
 func TestConformance(t *testing.T) {
 	for name, edit := range map[string]func(*simcloud.Config, *aws.Settings){
-		"rolling": func(*simcloud.Config, *aws.Settings) {},
+		"rolling": func(c *simcloud.Config, _ *aws.Settings) { c.PageSize = 2 },
 		"guest":   func(_ *simcloud.Config, s *aws.Settings) { s.EndRole, s.Queue = "", "" },
-		"paged":   func(c *simcloud.Config, _ *aws.Settings) { c.PageSize = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			providertest.Run(t, providertest.Harness{Bubble: true, New: func(t testing.TB) providertest.Account {

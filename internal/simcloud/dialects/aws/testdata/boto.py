@@ -47,6 +47,11 @@ try:
 except ClientError as e:
     check("no capacity", e.response["Error"]["Code"] == "InsufficientInstanceCapacity", e)
 
+elsewhere = ec2.run_instances(
+    ImageId=image, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, ClientToken="batch", Placement={"AvailabilityZone": "us-east-1c"})
+check("client tokens count per zone", elsewhere["Instances"][0]["InstanceId"] not in {i["InstanceId"] for i in batch["Instances"]})
+ec2.terminate_instances(InstanceIds=[elsewhere["Instances"][0]["InstanceId"]])
+
 plain = dict(ImageId=image, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": "us-east-1a"})
 for code, changes in {
     "SpotMaxPriceTooLow": {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}}},
