@@ -31,7 +31,7 @@ func NewOnce(lag time.Duration) *Once { return &Once{lag: lag, tries: map[string
 type try struct {
 	turn  chan struct{} // held by the call whose turn it is
 	calls int           // that hold it or wait for it
-	at    time.Time     // of the last create that may have made a machine
+	at    time.Time     // when the last create was over that may have made a machine
 	id    string        // of the machine that it made, when it was learned
 }
 
@@ -49,7 +49,9 @@ func (o *Once) Launch(
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()
 	case <-ctx.Done():
-		return providers.Instance{}, judgeTransport(context.Cause(ctx), false)
+		e := judgeTransport(context.Cause(ctx), false)
+		e.Outcome = providers.OutcomeUnknown // whoever has the turn may be making one
+		return providers.Instance{}, e
 	}
 	i, ok, err := find(ctx, t.id)
 	switch {
@@ -66,8 +68,8 @@ func (o *Once) Launch(
 			Message: fmt.Sprintf("a create of this request was sent %s ago, and its machine may be listed only after %s", time.Since(t.at).Round(time.Millisecond), o.lag),
 		}
 	}
-	t.at, t.id = time.Now(), ""
 	i, err = create(ctx)
+	t.at, t.id = time.Now(), ""
 	if err == nil {
 		t.id = i.Ref.ID
 	} else if providers.OutcomeOf(err) == providers.NotCreated {

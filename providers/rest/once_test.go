@@ -16,6 +16,7 @@ const lag = 10 * time.Second
 
 // ledger is a cloud without idempotency keys whose list lags.
 type ledger struct {
+	takes   time.Duration // a create; 0 is a second
 	mu      sync.Mutex
 	created []time.Time
 	fail    *providers.Error // of the next create
@@ -30,7 +31,7 @@ func (l *ledger) find(_ context.Context, id string) (providers.Instance, bool, e
 }
 
 func (l *ledger) create(context.Context) (providers.Instance, error) {
-	time.Sleep(time.Second)
+	time.Sleep(max(l.takes, time.Second))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.fail; e != nil {
@@ -84,6 +85,24 @@ func TestOneMachineForARequestWithoutAKey(t *testing.T) {
 	}
 }
 
+// TestTheLagBeginsWithTheAnswer: a create that hangs may have its effect at the very
+// end.
+func TestTheLagBeginsWithTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &ledger{takes: time.Minute, fail: &providers.Error{Code: providers.DeadlineExceed, Outcome: providers.OutcomeUnknown}, after: true}
+		o := rest.NewOnce(lag)
+		for n, want := range []providers.Code{providers.DeadlineExceed, providers.Conflict, ""} {
+			if _, err := o.Launch(t.Context(), "r1", l.find, l.create); providers.CodeOf(err) != want {
+				t.Errorf("launch %d: %v", n+1, err)
+			}
+			time.Sleep(time.Duration(n) * (lag + time.Second))
+		}
+		if len(l.created) != 1 {
+			t.Errorf("%d machines", len(l.created))
+		}
+	})
+}
+
 func TestLaunchesOfOneRequestTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &ledger{}
@@ -100,7 +119,7 @@ func TestLaunchesOfOneRequestTakeTurns(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := o.Launch(ctx, "r1", l.find, l.create)
-		if providers.CodeOf(err) != providers.DeadlineExceed || providers.OutcomeOf(err) != providers.NotCreated {
+		if providers.CodeOf(err) != providers.DeadlineExceed || providers.OutcomeOf(err) != providers.OutcomeUnknown {
 			t.Errorf("a caller that would not wait: %v", err)
 		}
 		begun := time.Now()

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	"gpubroker/internal/money"
 	"gpubroker/providers"
 	"gpubroker/providers/rest"
 )
@@ -117,41 +115,6 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	defer t.mu.Unlock()
 	t.token, t.until = got.Token, asked.Add(time.Duration(got.Seconds)*time.Second-tokenMargin)
 	return got.Token, nil
-}
-
-// price is a price per hour: a JSON number, text or null (verdacloud-sdk-go,
-// FlexibleFloat).
-type price struct{ text string }
-
-func (p *price) UnmarshalJSON(data []byte) error {
-	text := strings.Trim(string(data), `"`)
-	if text == "null" {
-		text = ""
-	}
-	p.text = text
-	return nil
-}
-
-// rate returns the exact price; false where none is said. Digits beyond a
-// nano-unit, of a binary fraction for example, are rounded up.
-func (p price) rate() (money.Rate, bool) {
-	return rateUp(p.text)
-}
-
-func rateUp(text string) (money.Rate, bool) {
-	if r, err := money.RateOf(text); err == nil {
-		return r, r > 0
-	}
-	x, ok := new(big.Rat).SetString(text)
-	if !ok || x.Sign() <= 0 {
-		return 0, false
-	}
-	x.Mul(x, big.NewRat(int64(money.Unit), 1))
-	n, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		n.Add(n, big.NewInt(1))
-	}
-	return money.Rate(n.Int64()), n.IsInt64()
 }
 
 // created reads the id of what a create has made: bare text, or the thing itself

@@ -32,7 +32,7 @@
 // SelfEnd is none. No end can be set at launch, a machine that is shut down from
 // within goes on being paid for, and no key can be made that is good for one
 // machine only, so a machine cannot delete itself. If the broker dies, machines
-// stay until it is back or until `gpubroker sweep --expired` runs elsewhere: a cap
+// stay until it is back or until "gpubroker sweep --expired" runs elsewhere: a cap
 // holds only as far as that. Budgets with guard: strict refuse Verda, and others
 // use it only where the account says allow_guest_end.
 //

@@ -64,19 +64,7 @@ func TestErrorBodies(t *testing.T) {
 	}
 }
 
-func TestPrices(t *testing.T) {
-	for text, want := range map[string]string{
-		`3.17`: "3.17", `"0.67"`: "0.67", `3.2199999999999998`: "3.22", `1e-2`: "0.01", `0`: "", `null`: "", `""`: "", `"free"`: "", `-1`: "",
-	} {
-		var p price
-		if err := p.UnmarshalJSON([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		r, ok := p.rate()
-		if got := r.String(); ok != (want != "") || ok && got != want {
-			t.Errorf("%s is %s, %t; want %q", text, got, ok, want)
-		}
-	}
+func TestDiskPrices(t *testing.T) {
 	for _, c := range []struct {
 		monthly string
 		gb      int64

@@ -24,23 +24,23 @@ type sized struct {
 }
 
 type instanceType struct {
-	Type      string `json:"instance_type"`
-	Model     string `json:"model"`
-	Name      string `json:"name"`
-	CPU       sized  `json:"cpu"`
-	GPU       sized  `json:"gpu"`
-	GPUMemory sized  `json:"gpu_memory"` // of all GPUs together
-	Memory    sized  `json:"memory"`
-	Price     price  `json:"price_per_hour"` // of the whole machine
-	Spot      price  `json:"spot_price"`
-	Currency  string `json:"currency"`
+	Type      string     `json:"instance_type"`
+	Model     string     `json:"model"`
+	Name      string     `json:"name"`
+	CPU       sized      `json:"cpu"`
+	GPU       sized      `json:"gpu"`
+	GPUMemory sized      `json:"gpu_memory"` // of all GPUs together
+	Memory    sized      `json:"memory"`
+	Price     rest.Price `json:"price_per_hour"` // of the whole machine
+	Spot      rest.Price `json:"spot_price"`
+	Currency  string     `json:"currency"`
 }
 
 func (t instanceType) price(kind providers.Kind) (money.Rate, bool) {
 	if kind == providers.Spot {
-		return t.Spot.rate()
+		return t.Spot.Rate()
 	}
-	return t.Price.rate()
+	return t.Price.Rate()
 }
 
 // catalog is what a pass over the prices reads.
@@ -76,8 +76,8 @@ func (a *Adapter) diskPrice(ctx context.Context, op, target string) (money.Rate,
 	var types []struct {
 		Type  string `json:"type"`
 		Price struct {
-			Monthly price `json:"price_per_month_per_gb"`
-			Older   price `json:"monthly_per_gb"` // its name in older answers
+			Monthly rest.Price `json:"price_per_month_per_gb"`
+			Older   rest.Price `json:"monthly_per_gb"` // its name in older answers
 		} `json:"price"`
 	}
 	monthly := listMonthly
@@ -91,9 +91,9 @@ func (a *Adapter) diskPrice(ctx context.Context, op, target string) (money.Rate,
 		if t.Type != volumeType {
 			continue
 		}
-		for _, p := range []price{t.Price.Monthly, t.Price.Older} {
-			if p.text != "" {
-				monthly = p.text
+		for _, p := range []rest.Price{t.Price.Monthly, t.Price.Older} {
+			if p.Text != "" {
+				monthly = p.Text
 				break
 			}
 		}

@@ -40,13 +40,13 @@ var ending = []string{"deleting", "deleted", "canceling", "canceled"}
 // side returns the account's volumes, and the scripts that bear our name.
 func (a *Adapter) side(ctx context.Context, op, target string) ([]thing, error) {
 	var volumes []struct {
-		ID       string    `json:"id"`
-		Name     string    `json:"name"`
-		Status   string    `json:"status"`
-		Created  time.Time `json:"created_at"`
-		Instance string    `json:"instance_id"`
-		Location string    `json:"location"`
-		Hourly   price     `json:"base_hourly_cost"`
+		ID       string     `json:"id"`
+		Name     string     `json:"name"`
+		Status   string     `json:"status"`
+		Created  time.Time  `json:"created_at"`
+		Instance string     `json:"instance_id"`
+		Location string     `json:"location"`
+		Hourly   rest.Price `json:"base_hourly_cost"`
 	}
 	if err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/volumes", Out: &volumes}); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (a *Adapter) side(ctx context.Context, op, target string) ([]thing, error) 
 			continue
 		}
 		tags, _ := sideTags(v.Name)
-		rate, _ := v.Hourly.rate()
+		rate, _ := v.Hourly.Rate()
 		out = append(out, thing{"/volumes/" + url.PathEscape(v.ID), tags, v.Instance, v.Location, v.Created.UTC(), rate})
 	}
 	for _, s := range scripts {

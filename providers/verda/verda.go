@@ -60,19 +60,19 @@ func (a *Adapter) Capabilities() providers.Capabilities {
 }
 
 type instance struct {
-	ID          string    `json:"id"`
-	IP          string    `json:"ip"`
-	PrivateIP   string    `json:"private_ip"`
-	Status      string    `json:"status"`
-	Created     time.Time `json:"created_at"`
-	Description string    `json:"description"`
-	Location    string    `json:"location"`
-	Price       price     `json:"price_per_hour"`
-	Spot        bool      `json:"is_spot"`
-	Type        string    `json:"instance_type"`
-	OSVolume    string    `json:"os_volume_id"`
-	Volumes     []string  `json:"volume_ids"`
-	Tags        []wireTag `json:"tags"`
+	ID          string     `json:"id"`
+	IP          string     `json:"ip"`
+	PrivateIP   string     `json:"private_ip"`
+	Status      string     `json:"status"`
+	Created     time.Time  `json:"created_at"`
+	Description string     `json:"description"`
+	Location    string     `json:"location"`
+	Price       rest.Price `json:"price_per_hour"`
+	Spot        bool       `json:"is_spot"`
+	Type        string     `json:"instance_type"`
+	OSVolume    string     `json:"os_volume_id"`
+	Volumes     []string   `json:"volume_ids"`
+	Tags        []wireTag  `json:"tags"`
 }
 
 // state is what a status means.
@@ -257,7 +257,7 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 		if !a.ours(i.Tags) {
 			continue
 		}
-		if compute, ok := byID[id].Price.rate(); ok {
+		if compute, ok := byID[id].Price.Rate(); ok {
 			i.Price = compute + disks[id]
 		}
 		lives[i.Tags.Request] = lives[i.Tags.Request] || i.Live()
@@ -274,15 +274,15 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 // Balance returns what is left on the account.
 func (a *Adapter) Balance(ctx context.Context) (providers.Funds, error) {
 	var got struct {
-		Amount   price  `json:"amount"`
-		Currency string `json:"currency"`
+		Amount   rest.Price `json:"amount"`
+		Currency string     `json:"currency"`
 	}
 	if err := a.call(ctx, rest.Call{Op: opBalance, Method: http.MethodGet, Path: "/balance", Out: &got}); err != nil {
 		return providers.Funds{}, err
 	}
-	left, err := money.ParseAmount(got.Amount.text)
+	left, err := money.ParseAmount(got.Amount.Text)
 	if err != nil {
-		return providers.Funds{}, a.api.Strange(opBalance, "", "a balance of %q", got.Amount.text)
+		return providers.Funds{}, a.api.Strange(opBalance, "", "a balance of %q", got.Amount.Text)
 	}
 	return providers.Funds{Left: left, Currency: money.Currency(strings.ToUpper(got.Currency)), At: time.Now().UTC()}, nil
 }
