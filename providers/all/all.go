@@ -11,6 +11,7 @@ import (
 	"gpubroker/providers/lambda"
 	"gpubroker/providers/runpod"
 	"gpubroker/providers/simcloud"
+	"gpubroker/providers/vast"
 	"gpubroker/providers/verda"
 )
 
@@ -24,6 +25,7 @@ func Descriptors() []providers.Descriptor {
 		lambda.Descriptor(),
 		runpod.Descriptor(),
 		simcloud.Descriptor(),
+		vast.Descriptor(),
 		verda.Descriptor(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"gpubroker/internal/simcloud/dialects/gcp"
 	"gpubroker/internal/simcloud/dialects/lambda"
 	"gpubroker/internal/simcloud/dialects/runpod"
+	"gpubroker/internal/simcloud/dialects/vast"
 	"gpubroker/internal/simcloud/dialects/verda"
 )
 
@@ -27,6 +28,7 @@ func All() map[string]Entry {
 		"azure":  {azure.Dialect, azure.Default},
 		"lambda": {lambda.Dialect, lambda.Default},
 		"runpod": {runpod.Dialect, runpod.Default},
+		"vast":   {vast.Dialect, vast.Default},
 		"verda":  {verda.Dialect, verda.Default},
 	}
 }
