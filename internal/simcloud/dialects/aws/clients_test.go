@@ -188,7 +188,11 @@ func TestBoto(t *testing.T) {
 		t.Skipf("boto3 of Debian is not there: apt-get install python3-boto3 (%v %s)", err, out)
 	}
 	w := world(t, func(c *simcloud.Config) { c.PageSize, c.ListLag, c.Boot = 2, 0, 0 })
-	c := newClient(t, w, python, filepath.Join("testdata", "boto.py"))
+	script := filepath.Join("testdata", "boto.py")
+	if _, err := os.ReadFile(script); err != nil { // so that go test sees it change
+		t.Fatal(err)
+	}
+	c := newClient(t, w, python, script)
 	stdout, stderr, err := c.run(aws.OwnImage("us-east-1"))
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout, stderr)
