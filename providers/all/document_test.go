@@ -288,7 +288,7 @@ func packageDoc(t *testing.T, typ string) string {
 		}
 		p := comment.Parser{LookupPackage: func(name string) (string, bool) { return name, name == "providers" }}
 		doc := p.Parse(strings.Replace(file.Doc.Text(), "Package "+typ+" is the adapter ", "The adapter ", 1))
-		print := comment.Printer{HeadingLevel: 3, HeadingID: func(*comment.Heading) string { return "" }, DocLinkURL: func(*comment.DocLink) string { return "" }}
+		printer := comment.Printer{HeadingLevel: 3, HeadingID: func(*comment.Heading) string { return "" }, DocLinkURL: func(*comment.DocLink) string { return "" }}
 		var b strings.Builder
 		for _, part := range doc.Content {
 			switch x := part.(type) {
@@ -298,7 +298,7 @@ func packageDoc(t *testing.T, typ string) string {
 				// Headings of one name are told apart by the type.
 				fmt.Fprintf(&b, "### %s: %s\n\n", typ, lowerFirst(plain(x.Text)))
 			default:
-				text := string(print.Markdown(&comment.Doc{Content: []comment.Block{part}, Links: doc.Links}))
+				text := string(printer.Markdown(&comment.Doc{Content: []comment.Block{part}, Links: doc.Links}))
 				b.WriteString(autolink.ReplaceAllString(text, "<$1>"))
 				b.WriteString("\n")
 			}
