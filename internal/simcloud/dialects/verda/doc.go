@@ -21,7 +21,17 @@
 // invoice. Location names, images and the one SSH key are made up.
 package verda
 
-import "gpubroker/internal/simcloud"
+import (
+	"time"
 
-// Dialect is Verda's API over a world.
-func Dialect() *simcloud.Dialect { return &simcloud.Dialect{Name: "verda", API: serve} }
+	"gpubroker/internal/simcloud"
+)
+
+// Dialect is Verda's API over one world.
+func Dialect() *simcloud.Dialect {
+	s := &server{
+		tokens: map[string]time.Time{}, instances: map[string]*instance{},
+		scripts: map[string]*script{}, volumes: map[string]*volume{},
+	}
+	return &simcloud.Dialect{Name: "verda", API: s.api, Left: s.left}
+}

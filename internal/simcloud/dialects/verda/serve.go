@@ -33,11 +33,8 @@ type server struct {
 	seq       int
 }
 
-func serve(w *simcloud.World) http.Handler {
-	s := &server{
-		w: w, tokens: map[string]time.Time{}, instances: map[string]*instance{},
-		scripts: map[string]*script{}, volumes: map[string]*volume{},
-	}
+func (s *server) api(w *simcloud.World) http.Handler {
+	s.w = w
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/oauth2/token", s.token)
 	for pattern, handle := range map[string]http.HandlerFunc{

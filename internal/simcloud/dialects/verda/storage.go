@@ -69,6 +69,24 @@ func (s *server) settle() {
 	}
 }
 
+// left names the scripts and the volumes that no machine has.
+func (s *server) left(*simcloud.World) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	var out []string
+	for _, sc := range s.scripts {
+		out = append(out, "script "+sc.Name)
+	}
+	for _, v := range s.volumes {
+		if v.instance == "" {
+			out = append(out, "volume "+v.name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 type wireVolume struct {
 	ID       string      `json:"id"`
 	Name     string      `json:"name"`
