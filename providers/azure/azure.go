@@ -2,10 +2,12 @@ package azure
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resources/armresources/v3"
 
@@ -82,8 +84,26 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	case g.deleting:
 		return nil
 	}
-	_, err = a.cloud.groups.BeginDelete(ctx, name, nil)
-	return a.failure(ctx, "terminate", ref.String(), err)
+	return a.failure(ctx, "terminate", ref.String(), a.deleteGroup(ctx, name))
+}
+
+// deleteGroup asks for a group's end. The VM in it is not asked to shut down, which
+// would be billed (learn.microsoft.com/rest/api/resources/resource-groups/delete).
+func (a *Adapter) deleteGroup(ctx context.Context, name string) error {
+	var res *http.Response
+	_, err := a.cloud.groups.BeginDelete(policy.WithCaptureResponse(ctx, &res), name, &armresources.ResourceGroupsClientBeginDeleteOptions{
+		ForceDeletionTypes: new("Microsoft.Compute/virtualMachines"),
+	})
+	return accepted(res, err)
+}
+
+// accepted leaves out what the SDK says of an answer that it could not follow to
+// the end of its operation: nobody here does.
+func accepted(res *http.Response, err error) error {
+	if res != nil && res.StatusCode >= 200 && res.StatusCode <= 299 {
+		return nil
+	}
+	return err
 }
 
 // Describe returns a machine. Azure forgets one with its group.

@@ -172,7 +172,7 @@ func (m *making) machine(ctx context.Context) (*armcompute.VirtualMachine, error
 	}
 	var res *http.Response
 	_, err = m.a.cloud.vms.BeginCreateOrUpdate(policy.WithCaptureResponse(ctx, &res), m.name, m.name, params, &armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfNoneMatch: new("*")})
-	if err != nil {
+	if err := accepted(res, err); err != nil {
 		return nil, err
 	}
 	data, err := runtime.Payload(res)
@@ -254,19 +254,36 @@ func (m *making) virtualMachine() (armcompute.VirtualMachine, error) {
 // had its machine.
 func (m *making) finish(ctx context.Context, vm *armcompute.VirtualMachine) error {
 	if *m.a.set.SelfEnd {
-		if vm.Identity == nil || vm.Identity.PrincipalID == nil {
+		if principal(vm) == "" { // it may come a moment after the machine
+			var err error
+			if vm, err = m.a.vm(ctx, "launch", m.req.Market.String(), m.name); err != nil {
+				return err
+			}
+		}
+		if principal(vm) == "" {
 			return &providers.Error{Code: providers.Unavailable, Message: "Azure gave the machine no identity, so it could not end itself"}
 		}
-		if err := m.a.permitEnd(ctx, m.name, *vm.Identity.PrincipalID); err != nil {
+		if err := m.a.permitEnd(ctx, m.name, principal(vm)); err != nil {
 			return err
 		}
 	}
 	if m.group.tags[tagStarted] != "" {
 		return nil
 	}
-	tags := m.group.tags
-	tags[tagStarted] = seconds(time.Now())
-	return m.tag(ctx, pointers(tags))
+	tags := mark(m.req, m.a.set.Tags, time.Now())
+	if made := m.group.tags[tagCreated]; made != "" {
+		tags[tagCreated] = &made
+	}
+	tags[tagStarted] = new(seconds(time.Now()))
+	return m.tag(ctx, tags)
+}
+
+// principal is who a VM is in Entra, "" for nobody.
+func principal(vm *armcompute.VirtualMachine) string {
+	if vm == nil || vm.Identity == nil {
+		return ""
+	}
+	return text(vm.Identity.PrincipalID)
 }
 
 // settle looks what has become of a machine that was asked for, where that is not
@@ -298,7 +315,7 @@ func (m *making) undo(ctx context.Context, e *providers.Error) *providers.Error 
 	if m.group.name == "" || ctx.Err() != nil {
 		return e
 	}
-	if _, err := m.a.cloud.groups.BeginDelete(ctx, m.name, nil); err != nil {
+	if err := m.a.deleteGroup(ctx, m.name); err != nil {
 		m.a.log.WarnContext(ctx, "the resource group of a failed launch stays for now", "group", m.name, "error", m.a.failure(ctx, "terminate", m.name, err))
 	}
 	return e

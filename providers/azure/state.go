@@ -129,8 +129,11 @@ func (a *Adapter) instances(f found) []providers.Instance {
 	if i.State != providers.Terminated {
 		return []providers.Instance{i}
 	}
-	// Azure keeps no record of when: it is over by now.
+	// Azure keeps no record of when: it is over by now. What never was cost nothing.
 	i.Ended = time.Now().UTC()
+	if f.vm == nil && !f.started() {
+		i.Ended = i.Launched
+	}
 	if f.deleting {
 		return []providers.Instance{i}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -513,4 +514,41 @@ func TestNotFoundMeansOurMachine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestThinnerAnswers: what other servers of this API leave out is not missed.
+func TestThinnerAnswers(t *testing.T) {
+	inAzure(t, func(t *testing.T, r *rig) {
+		// A machine whose identity, and whose operation's address, come later.
+		first := true
+		r.front = func(rw http.ResponseWriter, req *http.Request) bool {
+			if req.Method != http.MethodPut || !strings.HasSuffix(req.URL.Path, vmPath) || !first {
+				return false
+			}
+			first = false
+			rec := httptest.NewRecorder()
+			r.api.ServeHTTP(rec, req)
+			var vm map[string]any
+			if err := json.Unmarshal(rec.Body.Bytes(), &vm); err != nil {
+				t.Error(err)
+			}
+			delete(vm, "identity")
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(rec.Code)
+			_ = json.NewEncoder(rw).Encode(vm)
+			return true
+		}
+		i, err := r.a.Launch(t.Context(), request("r1"))
+		if err != nil || len(r.w.Truth()) != 1 {
+			t.Fatal(err)
+		}
+		// An end that is accepted and leads nowhere.
+		r.intercept("DELETE", "/resourcegroups/gpubroker-r1", 1, http.StatusAccepted, "")
+		if err := r.a.Terminate(t.Context(), i.Ref); err != nil {
+			t.Error(err)
+		}
+		if q := r.seen("DELETE", "/resourcegroups/gpubroker-r1")[0].query; !strings.Contains(q, "forceDeletionTypes=Microsoft.Compute%2FvirtualMachines") {
+			t.Errorf("the machine is waited for: %s", q)
+		}
+	})
 }
