@@ -44,21 +44,28 @@ func UsableOffers(s *Snapshot, m *Memo, g *Group, kind providers.Kind) []Usable 
 	return out
 }
 
-// PriceOf is the least price at which a type of machine is offered in a region, by
-// kind; 0 when it is not.
-func (c *Catalog) PriceOf(m providers.Market) money.Rate {
-	var least money.Rate
+// Like is what a catalog says of a type of machine in a region, of one kind: the
+// least price, and the network of its shape; 0 is unknown.
+type Like struct {
+	Price      money.Rate
+	NetworkBps int64
+}
+
+// Like looks for a market's type in its region, in any zone.
+func (c *Catalog) Like(m providers.Market) Like {
+	var out Like
 	for i := range c.Shapes {
-		list := c.Shapes[i].OnDemand
+		s := &c.Shapes[i]
+		list := s.OnDemand
 		if m.Kind == providers.Spot {
-			list = c.Shapes[i].Spot
+			list = s.Spot
 		}
 		for j := range list {
 			o := &list[j]
-			if o.Market.Provider == m.Provider && o.Market.Region == m.Region && o.Market.Type == m.Type && o.Price > 0 && (least == 0 || o.Price < least) {
-				least = o.Price
+			if o.Market.Provider == m.Provider && o.Market.Region == m.Region && o.Market.Type == m.Type && o.Price > 0 && (out.Price == 0 || o.Price < out.Price) {
+				out = Like{o.Price, s.NetworkBps}
 			}
 		}
 	}
-	return least
+	return out
 }

@@ -15,6 +15,7 @@ import (
 
 	"gpubroker/internal/control"
 	"gpubroker/internal/money"
+	"gpubroker/internal/rightsize"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
 	"gpubroker/queue"
@@ -23,24 +24,25 @@ import (
 
 // Job is a job as the API shows it.
 type Job struct {
-	ID          string          `json:"id"`
-	Name        string          `json:"name"`
-	Project     string          `json:"project"`
-	Queue       string          `json:"queue,omitempty"`
-	User        string          `json:"user,omitempty"`
-	State       queue.JobState  `json:"state" enum:"queued,held,running,succeeded,failed,cancelled"`
-	Priority    int             `json:"priority"`
-	Accepted    time.Time       `json:"accepted"`
-	Deadline    *time.Time      `json:"deadline,omitempty"`
-	Ended       *time.Time      `json:"ended,omitempty"`
-	Tasks       int             `json:"tasks"`
-	Waiting     int             `json:"waiting"`
-	Counts      queue.Counts    `json:"counts"`
-	Held        string          `json:"held,omitempty"`
-	CancelledBy string          `json:"cancelled_by,omitempty"`
-	Reason      string          `json:"reason,omitempty" doc:"why tasks wait, as of the last pass"`
-	Decision    *LastDecision   `json:"decision,omitempty" doc:"with one job: what the last pass decided and from what"`
-	Spec        json.RawMessage `json:"spec,omitempty" doc:"with one job: its spec with all that was set"`
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	Project     string            `json:"project"`
+	Queue       string            `json:"queue,omitempty"`
+	User        string            `json:"user,omitempty"`
+	State       queue.JobState    `json:"state" enum:"queued,held,running,succeeded,failed,cancelled"`
+	Priority    int               `json:"priority"`
+	Accepted    time.Time         `json:"accepted"`
+	Deadline    *time.Time        `json:"deadline,omitempty"`
+	Ended       *time.Time        `json:"ended,omitempty"`
+	Tasks       int               `json:"tasks"`
+	Waiting     int               `json:"waiting"`
+	Counts      queue.Counts      `json:"counts"`
+	Held        string            `json:"held,omitempty"`
+	CancelledBy string            `json:"cancelled_by,omitempty"`
+	Reason      string            `json:"reason,omitempty" doc:"why tasks wait, as of the last pass"`
+	Decision    *LastDecision     `json:"decision,omitempty" doc:"with one job: what the last pass decided and from what"`
+	RightSizing *rightsize.Advice `json:"right_sizing,omitempty" doc:"with one job that is done: what would have been enough, what that would have saved, and what its GPUs waited for"`
+	Spec        json.RawMessage   `json:"spec,omitempty" doc:"with one job: its spec with all that was set"`
 }
 
 // LastDecision is what the last pass decided for a job, and when.
@@ -344,6 +346,9 @@ func (s *Server) getJob(ctx context.Context, in *JobPath) (*jobOutput, error) {
 	out.Spec = j.Spec
 	if d, at, ok := s.broker.Decision(j.ID); ok {
 		out.Decision = &LastDecision{At: at, Decision: d}
+	}
+	if out.RightSizing, err = s.broker.RightSize(ctx, j); err != nil {
+		return nil, s.failure(ctx, err)
 	}
 	return &jobOutput{out}, nil
 }

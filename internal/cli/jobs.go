@@ -252,6 +252,13 @@ func (a *app) printJob(d jobDetail, limit int, more, all bool) error {
 			line("next look", a.look.age(j.Decision.Again))
 		}
 	}
+	if r := j.RightSizing; r != nil {
+		name := "right size"
+		for _, n := range r.Notes {
+			line(name, n.String())
+			name = ""
+		}
+	}
 	if len(d.Tasks) > 0 {
 		b.WriteString("\n" + a.tasksTable(d, limit, all))
 	}

@@ -103,7 +103,7 @@ func (e *Evidence) Advise(offers, lesser []Machine, ask Ask) Advice {
 		a.Notes = append(a.Notes, i.note())
 	}
 	if len(a.Notes) > 0 {
-		note("size_evidence", "attempts", a.Attempts, "samples", a.Samples, "busy", a.Busy.Round(time.Second))
+		note("size_evidence", "attempts", a.Attempts, "samples", a.Samples, "busy", span(a.Busy))
 	}
 	return a
 }
@@ -208,6 +208,22 @@ func link(a *Attempt) float64 {
 		return min(rented, said)
 	}
 	return max(rented, said)
+}
+
+// span shows a length of time without the zeros that time.Duration ends it with.
+func span(d time.Duration) string {
+	unit := time.Second
+	if d >= time.Hour {
+		unit = time.Minute
+	}
+	text := d.Round(unit).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 func percent(share float64) string { return strconv.Itoa(int(math.Round(100*share))) + " %" }

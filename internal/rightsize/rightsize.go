@@ -158,7 +158,7 @@ func Measure(job Job, attempts []Attempt, facts *gpu.Table) *Evidence {
 	case len(e.attempts) == 0 || covered.Seconds() < minCover*e.busy.Seconds():
 		e.why = reason.New("size_unmeasured", "seen", percent(covered.Seconds()/max(1, e.busy.Seconds())))
 	case e.busy < minBusy || e.samples < minSamples:
-		e.why = reason.New("size_short", "busy", e.busy.Round(time.Second), "samples", e.samples, "want", minBusy, "least", minSamples)
+		e.why = reason.New("size_short", "busy", span(e.busy), "samples", e.samples, "want", span(minBusy), "least", minSamples)
 	case float64(shared) > maxShared*float64(e.samples):
 		e.why = reason.New("size_shared_gpu")
 	}

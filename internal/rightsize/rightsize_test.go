@@ -76,7 +76,7 @@ CPU: 3.1 of 16 vCPUs in 95 of 100 looks; 4 would have been enough
 memory: 9.0 GiB of 128 GiB at the peak; 12 GiB would have been enough
 `
 
-const evidence = "seen in 720 looks at 1 attempt, over 10h0m0s of work\n"
+const evidence = "seen in 720 looks at 1 attempt, over 10h of work\n"
 
 func TestAdvice(t *testing.T) {
 	small := machine(t, "g6.xlarge", "l4", 4, 16, "0.4")
@@ -211,8 +211,8 @@ func TestAdvice(t *testing.T) {
 			name: "idle GPUs", job: func(j *rightsize.Job) { j.GPUs = 4 }, change: func(a *rightsize.Attempt) { a.Machine.Shape.GPUs, a.Usage.GPUs, a.Usage.Idle = 4, 4, 3 },
 			want: sizes + "nothing ever ran on 3 of 4 GPUs; gpu_count: 1 would have been enough\n" + evidence,
 		},
-		{name: "short", change: func(a *rightsize.Attempt) { a.Busy, a.Usage.Span = 4*time.Minute, 4*time.Minute }, want: "unclear: 4m0s of work, seen in 720 looks, say too little; 5m0s and 30 looks are needed\n"},
-		{name: "few looks", change: func(a *rightsize.Attempt) { a.Usage.Samples = 29 }, want: "unclear: 10h0m0s of work, seen in 29 looks, say too little; 5m0s and 30 looks are needed\n"},
+		{name: "short", change: func(a *rightsize.Attempt) { a.Busy, a.Usage.Span = 4*time.Minute, 4*time.Minute }, want: "unclear: 4m of work, seen in 720 looks, say too little; 5m and 30 looks are needed\n"},
+		{name: "few looks", change: func(a *rightsize.Attempt) { a.Usage.Samples = 29 }, want: "unclear: 10h of work, seen in 29 looks, say too little; 5m and 30 looks are needed\n"},
 		{name: "not looked at", change: func(a *rightsize.Attempt) { a.Usage = nil }, want: "unclear: its use of the machines was seen for 0 % of its work only\n"},
 		{name: "hardly looked at", change: func(a *rightsize.Attempt) { a.Usage.Span = 5 * time.Hour }, want: "unclear: its use of the machines was seen for 50 % of its work only\n"},
 		{name: "shared", change: func(a *rightsize.Attempt) { a.Usage.Shared = 100 }, want: "unclear: its tasks shared GPUs, whose use cannot be told apart\n"},
@@ -320,39 +320,46 @@ func TestSpread(t *testing.T) {
 // every figure; nothing depends on the order of attempts and offers.
 func TestSuggestionsHold(t *testing.T) {
 	facts := gpu.Builtin()
-	gpus := []string{"l4", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "t4", "a10g", "mi300x", "no-such"}
+	gpus := []string{"l40s", "l4", "h100-sxm-80gb", "a100-sxm-80gb", "t4", "no-such"}
 	suggested := 0
 	rapid.Check(t, func(t *rapid.T) {
 		figure := func(name string, most float64) *queue.Figure {
-			if rapid.IntRange(0, 15).Draw(t, name+" unknown") == 0 {
+			if rapid.IntRange(0, 40).Draw(t, name+" unknown") == 40 {
 				return nil
 			}
-			v := []float64{rapid.Float64Range(0, most).Draw(t, name), rapid.Float64Range(0, most).Draw(t, name+" p95"), rapid.Float64Range(0, most).Draw(t, name+" max")}
+			v := []float64{rapid.Float64Range(0, most).Draw(t, name), most * float64(rapid.IntRange(0, 20).Draw(t, name+" p95")) / 20, most * float64(rapid.IntRange(0, 20).Draw(t, name+" max")) / 20}
 			return &queue.Figure{N: 100, Mean: min(v[0], v[1], v[2]), P95: min(v[1], v[2]), Max: v[2]}
 		}
 		draw := func(kind providers.Kind) rightsize.Machine {
 			m := machine(t, rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "type"), rapid.SampledFrom(gpus).Draw(t, "gpu"),
-				float64(rapid.IntRange(0, 64).Draw(t, "vcpu")), int64(rapid.IntRange(0, 256).Draw(t, "memory")), "1")
-			m.Price = money.Rate(rapid.Int64Range(0, 5e9).Draw(t, "price"))
-			m.Slots = rapid.IntRange(1, 4).Draw(t, "slots")
+				float64(rapid.SampledFrom([]int{64, 32, 16, 8, 4, 0}).Draw(t, "vcpu")), int64(rapid.SampledFrom([]int{256, 64, 32, 16, 8, 0}).Draw(t, "memory")), "1")
+			m.Price = money.Rate(rapid.SampledFrom([]int64{1e9, 2e9, 3e8, 4e9, 1e8, 0}).Draw(t, "price"))
+			m.Slots = rapid.SampledFrom([]int{1, 1, 1, 2, 4}).Draw(t, "slots")
 			m.Shape.GPUs = float64(m.Slots)
 			m.Market.Kind = kind
 			return m
 		}
 		kinds := []providers.Kind{providers.Spot, providers.OnDemand}
 		job := rightsize.Job{Width: rapid.IntRange(1, 8).Draw(t, "width"), GPUs: 1, Figure: rapid.SampledFrom([]string{"", "fp32", "memory_bandwidth"}).Draw(t, "figure")}
+		first := draw(rapid.SampledFrom(kinds).Draw(t, "kind"))
+		if rapid.IntRange(0, 9).Draw(t, "likely") > 0 { // that there is something to save
+			first.Shape.GPU, first.Shape.VCPU, first.Shape.Memory, first.Price = "l40s", 64, 256*gib, 4e9
+		}
 		var attempts []rightsize.Attempt
 		for range rapid.IntRange(1, 3).Draw(t, "attempts") {
-			a := rightsize.Attempt{Machine: draw(rapid.SampledFrom(kinds).Draw(t, "kind")), Busy: time.Hour, Succeeded: true}
+			a := rightsize.Attempt{Machine: first, Busy: time.Hour, Succeeded: true}
+			if rapid.IntRange(0, 4).Draw(t, "other machine") == 4 {
+				a.Machine = draw(rapid.SampledFrom(kinds).Draw(t, "other kind"))
+			}
 			a.Usage = &queue.Usage{
-				Samples: 100, Span: time.Hour, Alone: rapid.SampledFrom([]int{0, 100}).Draw(t, "alone"), GPUs: 1, GPUSize: rapid.SampledFrom([]int64{0, 24 * gib, 80 * gib}).Draw(t, "size"),
-				CPU: figure("cpu", 32), Memory: figure("memory", 64*gib), GPU: figure("gpu", 30), GPUMemory: figure("gpu memory", 24*gib),
+				Samples: 100, Span: time.Hour, Alone: rapid.SampledFrom([]int{100, 100, 100, 0}).Draw(t, "alone"), GPUs: 1, GPUSize: rapid.SampledFrom([]int64{0, 24 * gib, 80 * gib}).Draw(t, "size"),
+				CPU: figure("cpu", 12), Memory: figure("memory", 24*gib), GPU: figure("gpu", 30), GPUMemory: figure("gpu memory", 24*gib),
 				Encoder: flat(100, 0), Decoder: flat(100, 0), Network: figure("network", 60e6),
 			}
 			attempts = append(attempts, a)
 		}
 		var offers []rightsize.Machine
-		for range rapid.IntRange(1, 8).Draw(t, "offers") {
+		for range rapid.IntRange(10, 30).Draw(t, "offers") {
 			offers = append(offers, draw(rapid.SampledFrom(kinds).Draw(t, "offer kind")))
 		}
 		e := rightsize.Measure(job, attempts, facts)
