@@ -97,7 +97,7 @@ func detect(text string, client *http.Client) (auth.TokenProvider, error) {
 // connect makes the library's clients. One call is one call: what the library
 // would repeat is switched off.
 func (a *Adapter) connect(client *http.Client) error {
-	ctx := context.Background() // it makes no call
+	ctx := context.Background() //nolint:forbidigo // it makes no call, and the clients live on
 	opts := []option.ClientOption{option.WithHTTPClient(client), option.WithEndpoint(strings.TrimRight(cmp.Or(a.set.Endpoint, computeHost), "/"))}
 	var errs [5]error
 	a.instances, errs[0] = compute.NewInstancesRESTClient(ctx, opts...)

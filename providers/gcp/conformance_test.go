@@ -108,7 +108,7 @@ func TestConformance(t *testing.T) {
 	}
 	for name, edit := range map[string]func(*cloud.Config){
 		"default": nil,
-		"paged":   func(c *cloud.Config) { c.PageSize = 1 },
+		"paged":   func(c *cloud.Config) { c.PageSize = 4 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			providertest.Run(t, providertest.Harness{Bubble: true, New: func(t testing.TB) providertest.Account {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"cloud.google.com/go/auth"
 	"cloud.google.com/go/compute/apiv1/computepb"
@@ -128,19 +129,20 @@ func judge(f failure) *providers.Error {
 		e = &providers.Error{Code: providers.Unknown, Scope: providers.ScopeProvider, Outcome: providers.OutcomeUnknown}
 	}
 	e.Message = f.message
-	for _, w := range f.words {
-		known, ok := byWord[w]
-		if !ok {
-			continue
-		}
-		if w == "required" && f.status == http.StatusBadRequest {
+	i := slices.IndexFunc(f.words, func(w string) bool { return byWord[w] != rule{} })
+	switch {
+	case i >= 0:
+		known := byWord[f.words[i]]
+		if f.words[i] == "required" && f.status == http.StatusBadRequest {
 			known = invalid
 		}
 		e.Code, e.Scope, e.Outcome = known.code, known.scope, known.outcome
-		e.Message = w + ": " + f.message
-		break
-	}
-	if e.Code == providers.Unknown && len(f.words) > 0 {
+		e.Message = f.words[i] + ": " + f.message
+	case len(f.words) > 0:
+		// A refusal that is not known says nothing of what was done.
+		if e.Code == providers.InvalidRequest {
+			e.Code, e.Outcome = providers.Unknown, providers.OutcomeUnknown
+		}
 		e.Message = f.words[0] + ": " + f.message
 	}
 	return e
@@ -182,11 +184,11 @@ func judgeBody(a rest.Answer) *providers.Error {
 
 // judgeError is for errors of Google's library.
 func judgeError(err error) *providers.Error {
-	if e, ok := errors.AsType[*providers.Error](err); ok {
-		return new(*e)
-	}
 	if t, ok := errors.AsType[*tokenError](err); ok {
 		return t.judge()
+	}
+	if e, ok := errors.AsType[*providers.Error](err); ok {
+		return new(*e)
 	}
 	if e, ok := errors.AsType[*googleapi.Error](err); ok {
 		f := failure{status: e.Code, header: e.Header, message: e.Message}
@@ -224,11 +226,9 @@ func judgeOperation(op *computepb.Operation) *providers.Error {
 		}
 	}
 	e := judge(f)
-	if _, known := byWord[f.words[0]]; known || e.Outcome != providers.OutcomeUnknown {
-		return e
+	if e.Code == providers.Unknown {
+		e.Scope = providers.ScopeOffer
 	}
-	// The operation is over and the status is that of its failure, not of ours.
-	e.Code, e.Scope, e.Outcome, e.Message = providers.Unknown, providers.ScopeOffer, providers.OutcomeUnknown, f.words[0]+": "+f.message
 	return e
 }
 

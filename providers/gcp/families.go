@@ -39,7 +39,8 @@ type attachment struct {
 var tables = sync.OnceValue(func() (t struct {
 	families    []family
 	attachments []attachment
-}) {
+},
+) {
 	for _, r := range records(familiesCSV, 8) {
 		words := func(s string) []string {
 			if s == "-" {

@@ -186,7 +186,13 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	if err == nil {
 		return nil
 	}
-	if e := judgeError(err); e.Code != providers.NotFound {
+	switch e := judgeError(err); e.Code {
+	case providers.NotFound:
+	case providers.Unknown, providers.Unsupported:
+		// An emulator without disks. The machine is gone; a disk that stayed is one of
+		// those that List shows.
+		a.log.DebugContext(ctx, "disk was not looked for", "disk", nameOf(ref.Request), "zone", zone, "error", e)
+	default:
 		return a.complete("terminate", ref.String(), e, true)
 	}
 	a.ungroup(ctx, ref.Request)

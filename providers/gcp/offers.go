@@ -32,7 +32,7 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 	}
 	prices, err := a.prices(ctx)
 	if err != nil {
-		return nil, err
+		return nil, a.failed("offers", scope.Region, err, false)
 	}
 	out := []providers.Offer{}
 	left := map[string]int{}

@@ -54,7 +54,7 @@ func (a *Adapter) Preflight(ctx context.Context) error {
 	case err != nil && a.set.Endpoint != "" && (code == providers.Unknown || code == providers.NotFound || code == providers.Unsupported):
 		// An emulator of Compute Engine need not be one of Resource Manager.
 	case err != nil:
-		return err
+		return a.failed("preflight", a.set.Project, err, false)
 	default:
 		missing := slices.DeleteFunc(need, func(p string) bool { return slices.Contains(got.Permissions, p) })
 		if len(missing) > 0 {
@@ -64,5 +64,9 @@ func (a *Adapter) Preflight(ctx context.Context) error {
 			}, false)
 		}
 	}
-	return a.billing.Do(ctx, rest.Call{Op: "preflight", Target: "cloudbilling", Path: "/v1/services/" + service + "/skus", Query: map[string][]string{"pageSize": {"1"}, "fields": {"skus(skuId)"}}})
+	err = a.billing.Do(ctx, rest.Call{Op: "preflight", Target: "cloudbilling", Path: "/v1/services/" + service + "/skus", Query: map[string][]string{"pageSize": {"1"}, "fields": {"skus(skuId)"}}})
+	if err != nil {
+		return a.failed("preflight", "cloudbilling", err, false)
+	}
+	return nil
 }

@@ -224,10 +224,6 @@ func (h *handler) skus(rw http.ResponseWriter, r *http.Request) {
 			return nil, bad("currencyCode", c)
 		}
 		now := h.w.Now()
-		var all []item
-		for _, s := range catalog(h.w.Offers("", age)) {
-			all = append(all, item{"", s.view(now)})
-		}
 		size := h.w.Config().PageSize
 		if s := r.URL.Query().Get("pageSize"); s != "" {
 			n, err := strconv.Atoi(s)
@@ -238,10 +234,14 @@ func (h *handler) skus(rw http.ResponseWriter, r *http.Request) {
 				size = min(size, n)
 			}
 		}
-		page, next, err := pageOf(r, size, all)
+		page, next, err := pageOf(r, size, catalog(h.w.Offers("", age)))
 		if err != nil {
 			return nil, err
 		}
-		return object{"skus": values(page), "nextPageToken": next}, nil
+		skus := []any{}
+		for _, s := range page {
+			skus = append(skus, s.view(now))
+		}
+		return object{"skus": skus, "nextPageToken": next}, nil
 	})
 }

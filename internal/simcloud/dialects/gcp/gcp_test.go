@@ -357,7 +357,7 @@ func count(page map[string]any) int {
 func TestCredentials(t *testing.T) {
 	inSite(t, nil, func(s *site) {
 		get := func(header string) (int, string) {
-			req, err := http.NewRequestWithContext(s.t.Context(), "GET", "http://google.test"+project, nil)
+			req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://google.test"+project, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

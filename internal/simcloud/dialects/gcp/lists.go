@@ -26,7 +26,7 @@ func values(items []item) []any {
 }
 
 // pageOf returns the page that a call asks for and the token of the next.
-func pageOf(r *http.Request, size int, all []item) ([]item, string, error) {
+func pageOf[T any](r *http.Request, size int, all []T) ([]T, string, error) {
 	q := r.URL.Query()
 	start := 0
 	if s := q.Get("pageToken"); s != "" {
@@ -128,7 +128,7 @@ func filtered(r *http.Request, all []item) ([]item, error) {
 	}
 	var parts []string
 	if strings.HasPrefix(text, "(") {
-		for _, p := range strings.Split(strings.ReplaceAll(text, ") AND (", ") ("), ") (") {
+		for p := range strings.SplitSeq(strings.ReplaceAll(text, ") AND (", ") ("), ") (") {
 			parts = append(parts, strings.Trim(strings.TrimSpace(p), "()"))
 		}
 		// A regular expression may end with a parenthesis of its own.

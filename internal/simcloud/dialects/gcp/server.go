@@ -189,11 +189,10 @@ func (s *Server) add(i *instance, op *operation) {
 }
 
 // ends records what ends a machine; the first cause stands. Locked.
-func (s *Server) ends(i *instance, typ string, at time.Time) *operation {
+func (s *Server) ends(i *instance, typ string, at time.Time) {
 	if i.end == nil {
 		i.end = s.operation(i, typ, at)
 	}
-	return i.end
 }
 
 // find returns a machine by its name and the world's view of it; nil when it is

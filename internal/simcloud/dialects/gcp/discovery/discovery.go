@@ -26,11 +26,18 @@ import (
 )
 
 // APIs are discovery documents, together.
-type APIs struct{ methods []*method }
+type APIs struct{ methods map[shape][]*method }
+
+// shape narrows the methods that a call may be.
+type shape struct {
+	verb  string
+	parts int // of the path
+}
+
+func shapeOf(verb, path string) shape { return shape{verb, strings.Count(path, "/")} }
 
 type method struct {
 	id       string
-	verb     string
 	path     *regexp.Regexp
 	names    []string // of the path's parameters
 	params   map[string]parameter
@@ -95,7 +102,7 @@ var Google = sync.OnceValues(func() (*APIs, error) {
 
 // Load reads documents from a folder.
 func Load(dir string, files ...string) (*APIs, error) {
-	a := &APIs{}
+	a := &APIs{methods: map[shape][]*method{}}
 	for _, f := range files {
 		data, err := os.ReadFile(filepath.Join(dir, f))
 		if err != nil {
@@ -132,8 +139,9 @@ func (a *APIs) add(d *document, r resource) {
 		pattern.WriteString(regexp.QuoteMeta(path[at:]))
 		params := maps.Clone(d.Parameters)
 		maps.Copy(params, m.Parameters)
-		a.methods = append(a.methods, &method{
-			id: m.ID, verb: m.Verb, path: regexp.MustCompile("^" + pattern.String() + "$"), names: names, params: params,
+		key := shapeOf(m.Verb, path)
+		a.methods[key] = append(a.methods[key], &method{
+			id: m.ID, path: regexp.MustCompile("^" + pattern.String() + "$"), names: names, params: params,
 			request: m.Request.Ref, response: m.Response.Ref, schemas: d.Schemas,
 		})
 	}
@@ -147,10 +155,10 @@ func (a *APIs) add(d *document, r resource) {
 func (a *APIs) Check(verb string, u *url.URL, request []byte, status int, answer []byte) []string {
 	var m *method
 	var values []string
-	for _, candidate := range a.methods {
+	for _, candidate := range a.methods[shapeOf(verb, u.EscapedPath())] {
 		// A fixed word goes before a parameter: …/instances/bulkInsert.
 		found := candidate.path.FindStringSubmatch(u.EscapedPath())
-		if candidate.verb == verb && found != nil && (m == nil || len(candidate.names) < len(m.names)) {
+		if found != nil && (m == nil || len(candidate.names) < len(m.names)) {
 			m, values = candidate, found[1:]
 		}
 	}
@@ -338,6 +346,11 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(b []byte) (int, error) {
 	r.body.Write(b)
 	return r.ResponseWriter.Write(b)
+}
+
+// Flush sends what is written so far.
+func (r *recorder) Flush() {
+	_ = http.NewResponseController(r.ResponseWriter).Flush() // a writer that cannot is no failure
 }
 
 // Unwrap lets http.ResponseController reach the writer below.
