@@ -236,6 +236,11 @@ func (a *fakeAgent) observe() agentapi.Observed {
 			}
 		}
 		x.Broken = t.broken
+		a.site.rig(func() {
+			if a.site.usage != nil {
+				x.Usage = a.site.usage(t.busy)
+			}
+		})
 		if t.idle() {
 			x.Idle = x.Busy
 		}
