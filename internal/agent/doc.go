@@ -34,6 +34,9 @@
 //     are reported as ended by the agent. Saves that are whole in the store are
 //     still told, those that were on their way are lost; a command that had ended
 //     before keeps its result, and its output is sent.
+//   - What attempts use is looked at every 5 s, so that shorter peaks are not seen.
+//     GPUs are read through nvidia-smi and amdgpu's sysfs; the figures of a GPU that
+//     two attempts use at once are left out, and what cannot be read is unknown.
 //
 // # What the user data has to do
 //
