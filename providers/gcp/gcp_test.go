@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	cloud "gpubroker/internal/simcloud"
+	fake "gpubroker/internal/simcloud/dialects/gcp"
 	"gpubroker/internal/simcloud/dialects/gcp/discovery"
 	"gpubroker/internal/simcloud/simapi"
 	"gpubroker/providers"
@@ -533,4 +537,69 @@ func TestSettings(t *testing.T) {
 	if _, err := gcp.Descriptor().Open(context.Background(), "g", json.RawMessage(`{"project": "my-project", "credentials": "file:/k"}`), providers.Env{Secret: bad}); err == nil {
 		t.Error("a key file that starts programs is taken")
 	}
+}
+
+// TestMachineEndsItself runs the end script as a machine does, against the fake's
+// metadata server and API.
+func TestMachineEndsItself(t *testing.T) {
+	for _, program := range []string{"sh", "curl", "sed"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not here", program)
+		}
+	}
+	server := fake.New()
+	cfg := fake.Default(1)
+	cfg.Dialect, cfg.Boot, cfg.BootSpan = server.Dialect(), simapi.Duration(time.Millisecond), 0
+	guests := make(chan cloud.Guest, 1)
+	w, err := cloud.New(cfg, &cloud.Null{Boot: func(_ context.Context, g cloud.Guest) { guests <- g }}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	api := httptest.NewServer(cloud.Dialected(w))
+	t.Cleanup(api.Close)
+	a, err := gcp.New("gcp", gcp.Settings{Project: fake.Project, Endpoint: api.URL, ServiceAccount: "vm@x.iam.gserviceaccount.com"}, gcp.Access{Credentials: strings.ReplaceAll(keyFile(), base, api.URL), Owner: "broker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := a.Launch(t.Context(), launch("r1", "us-central1-a", "g2-standard-8", providers.Spot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := httptest.NewServer((<-guests).Metadata)
+	t.Cleanup(inside.Close)
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", a.Capabilities().EndScript)
+	cmd.Env = append(os.Environ(), "GPUBROKER_METADATA_URL="+inside.URL, "NO_PROXY=*")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got, err := a.Describe(t.Context(), i.Ref); err != nil || got.State != providers.Stopping && got.State != providers.Terminated {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestPoweredOffMachineIsStillPaidFor has a guest shut itself down.
+func TestPoweredOffMachineIsStillPaidFor(t *testing.T) {
+	inProject(t, nil, nil, func(t *testing.T, p *project) {
+		a := p.open(t, nil)
+		i, err := a.Launch(t.Context(), launch("r1", "us-central1-a", "g2-standard-8", providers.OnDemand))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := p.world.PowerOff(p.server.WorldID(i.Ref.ID)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.Describe(t.Context(), i.Ref)
+		if err != nil || !got.Live() || got.State != providers.Stopping || got.Cause != providers.CauseGuest {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := a.Terminate(t.Context(), i.Ref); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if err := a.Terminate(t.Context(), i.Ref); providers.CodeOf(err) != providers.NotFound {
+			t.Errorf("terminate again: %v", err)
+		}
+	})
 }
