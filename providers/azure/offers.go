@@ -69,8 +69,8 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 	for _, n := range missing {
 		unmatched += n
 	}
-	if unmatched > 0 {
-		a.log.InfoContext(ctx, "sizes without a price are left out", "offers", unmatched, "region", scope.Region)
+	if scope.Region == "" && a.unmatched.Swap(int64(unmatched)) != int64(unmatched) {
+		a.log.InfoContext(ctx, "offers without a price are left out", "offers", unmatched)
 	}
 	out := slices.Concat(found...)
 	if out == nil {

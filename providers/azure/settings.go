@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gpubroker/internal/gpu"
@@ -231,6 +232,8 @@ type Adapter struct {
 	secrets []string
 	cloud   *cloud
 	prices  *prices
+
+	unmatched atomic.Int64 // offers that were last left out for want of a price
 
 	mu    sync.Mutex
 	busy  map[string]*turn // launches under way, by request

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,16 @@ func (c *Cloud) Dialect() *simcloud.Dialect {
 		},
 		Metadata: func(_ *simcloud.World, id string) http.Handler {
 			return &metadata{c: c, machine: id}
+		},
+		// Machines call the API over TLS too: whom this process trusts, they trust.
+		Env: func(simapi.Machine) []string {
+			var out []string
+			for _, name := range []string{"CURL_CA_BUNDLE", "SSL_CERT_FILE"} {
+				if file := os.Getenv(name); file != "" {
+					out = append(out, name+"="+file)
+				}
+			}
+			return out
 		},
 	}
 }
