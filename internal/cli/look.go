@@ -5,10 +5,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
 
@@ -33,10 +36,39 @@ var (
 )
 
 // printf writes text whose colours are dropped where there is no terminal and
-// under NO_COLOR.
+// under NO_COLOR. Nothing in it commands a terminal but colours.
 func (l look) printf(format string, args ...any) error {
-	_, err := lipgloss.Fprint(l.out, fmt.Sprintf(format, args...))
+	_, err := lipgloss.Fprint(l.out, tame(fmt.Sprintf(format, args...)))
 	return err
+}
+
+// style is a sequence that changes how text looks, and nothing else.
+var style = regexp.MustCompile(`^\x1b\[[0-9;]*m`)
+
+// tame replaces control characters, which names of clouds and marketplaces may hold,
+// but for ends of lines, tabs and styles.
+func tame(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == '\x1b' {
+			if seq := style.FindString(s[i:]); seq != "" {
+				b.WriteString(seq)
+				i += len(seq)
+				continue
+			}
+		}
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			r = ' '
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String()
 }
 
 // state colours a state of a job, task, attempt or instance.
@@ -61,7 +93,13 @@ type table struct {
 	rows     [][]string
 }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+// row adds a line; a cell that holds several becomes one.
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = strings.NewReplacer("\r", " ", "\n", " ", "\t", " ").Replace(tame(c))
+	}
+	t.rows = append(t.rows, cells)
+}
 
 const gap = 2
 
@@ -79,10 +117,14 @@ func (t *table) String() string {
 	for _, w := range widths {
 		over += w + gap
 	}
+	least := make([]int, len(t.head))
+	for i, h := range t.head {
+		least[i] = max(shortest, lipgloss.Width(h))
+	}
 	for ; over > 0; over-- {
 		widest := -1
 		for _, i := range t.flexible {
-			if widths[i] > max(shortest, lipgloss.Width(t.head[i])) && (widest < 0 || widths[i] > widths[widest]) {
+			if widths[i] > least[i] && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -121,11 +163,13 @@ func shorten(s string, w int) string {
 	if lipgloss.Width(s) <= w {
 		return s
 	}
-	r := []rune(s)
-	for len(r) > 0 && lipgloss.Width(string(r))+1 > w {
-		r = r[:len(r)-1]
+	room := w - 1
+	for i, r := range s {
+		if room -= lipgloss.Width(string(r)); room < 0 {
+			return strings.TrimRight(s[:i], " ") + "…"
+		}
 	}
-	return strings.TrimRight(string(r), " ") + "…"
+	return s
 }
 
 // wrap breaks text at spaces, each further line indented.

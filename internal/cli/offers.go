@@ -97,7 +97,7 @@ func (f *offerFlags) check(format string) error {
 		return usage("--scenario: there is no scenario %q; %s", f.Scenario, hint(f.Scenario, scenario.Builtin().Names(), "gpubroker scenarios lists them"))
 	}
 	if word := strings.TrimPrefix(f.Sort, "-"); !slices.Contains(market.Sorts, word) {
-		return usage("--sort %s: expected %s", f.Sort, hint(word, market.Sorts, strings.Join(market.Sorts, ", ")))
+		return usage("--sort %s: %s", f.Sort, hint(word, market.Sorts, "expected "+strings.Join(market.Sorts, ", ")))
 	}
 	if f.memory != "" {
 		number := strings.TrimRight(strings.ToLower(strings.ReplaceAll(f.memory, " ", "")), "gib")
@@ -177,7 +177,10 @@ func (a *app) watchOffers(ctx context.Context, f *offerFlags) error {
 		case out.Snapshot != "":
 			return usage("--watch needs a broker: a snapshot does not change")
 		case isTerminal(a.Out) && a.format == "text":
-			if err := a.look.printf("\x1b[H\x1b[2J%s", a.offerTable(out)); err != nil {
+			if _, err := io.WriteString(a.Out, "\x1b[H\x1b[2J"); err != nil {
+				return err
+			}
+			if err := a.look.printf("%s", a.offerTable(out)); err != nil {
 				return err
 			}
 		case first || !slices.EqualFunc(last, out.Offers, unchanged):
@@ -217,9 +220,9 @@ func (a *app) offerTable(out api.Offers) string {
 		return text + "\n"
 	}
 	currency := cmp.Or(out.Offers[0].Currency, money.USD)
-	t := table{head: []string{string(currency) + "/H", "PER GPU", "KIND", "GPU", "TYPE", "WHERE", "VCPU", "MEMORY", "AGE"}, right: []int{0, 1, 6, 7, 8}, flexible: []int{5, 4, 3, 9}}
+	t := table{head: []string{string(currency) + "/H", "PER GPU", "KIND", "GPU", "TYPE", "WHERE", "VCPU", "MEMORY", "AGE"}, right: []int{0, 1, 6, 7, 8}, flexible: []int{5, 4, 3}}
 	if slices.ContainsFunc(out.Offers, func(q market.Quote) bool { return marks(&q) != "" }) {
-		t.head = append(t.head, "NOTE")
+		t.head, t.flexible = append(t.head, "NOTE"), append(t.flexible, 9)
 	}
 	stale := 0
 	var paid []string
@@ -384,6 +387,13 @@ func writeOffers(w io.Writer, list []market.Quote) error {
 		}
 		return strconv.FormatFloat(f, 'f', -1, 64)
 	}
+	// A spreadsheet would compute what a marketplace may have called a machine.
+	text := func(s string) string {
+		if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+			return "'" + s
+		}
+		return s
+	}
 	price := func(r money.Rate) string {
 		if r == 0 {
 			return ""
@@ -401,8 +411,8 @@ func writeOffers(w io.Writer, list []market.Quote) error {
 			onDemand = q.Price.String()
 		}
 		if err := out.Write([]string{
-			q.Provider, q.Type, q.GPU, q.GPUName, some(q.GPUs), some(float64(q.GPUMemory) / 1e9), some(q.VCPU), some(float64(q.Memory) / (1 << 30)), q.Region, q.Zone, "",
-			onDemand, spot, q.Seen.UTC().Format(time.DateOnly), q.Source, string(q.Kind), q.Price.String(), string(q.Currency), price(q.PerGPU), price(q.ListPrice),
+			text(q.Provider), text(q.Type), text(q.GPU), text(q.GPUName), some(q.GPUs), some(float64(q.GPUMemory) / 1e9), some(q.VCPU), some(float64(q.Memory) / (1 << 30)), text(q.Region), text(q.Zone), "",
+			onDemand, spot, q.Seen.UTC().Format(time.DateOnly), text(q.Source), string(q.Kind), q.Price.String(), string(q.Currency), price(q.PerGPU), price(q.ListPrice),
 			string(q.Available), q.Seen.UTC().Format(time.RFC3339), strconv.FormatBool(q.Stale),
 		}); err != nil {
 			return err
