@@ -115,10 +115,15 @@ func TestPriceBound(t *testing.T) {
 			if err != nil || i.Price != rate(least) {
 				t.Errorf("%s at the price: %+v, %v", kind, i, err)
 			}
-			// Prices double for those who come later.
+			// Prices double for those who come later, and for bids.
+			time.Sleep(10 * time.Second)
 			s.act(simapi.Action{Price: &simapi.Price{Match: simapi.Place{Region: "SE"}, Percent: 200}})
 			time.Sleep(time.Minute)
-			if all := s.list(); kind == providers.Spot && (len(all) != 1 || all[0].State != providers.Stopping || all[0].Cause != providers.CausePreempted) {
+			all := s.list()
+			if kind == providers.OnDemand && (len(all) != 1 || all[0].Price != rate(least) || all[0].State != providers.Running) {
+				t.Errorf("a price that was agreed on: %+v", all)
+			}
+			if kind == providers.Spot && (len(all) != 1 || all[0].State != providers.Stopping || all[0].Cause != providers.CausePreempted) {
 				t.Errorf("a bid that is too low now: %+v", all)
 			}
 			req.PriceMax, req.Request, req.Tags.Request, req.Disk = rate(least), "r2", "r2", 500e9
