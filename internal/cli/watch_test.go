@@ -40,3 +40,17 @@ func TestWatchingOffersShowsWhatChanges(t *testing.T) {
 		t.Errorf("%d pictures in %d looks:\n%s", n, looks, out.String())
 	}
 }
+
+// A long type makes columns give up width; the column of notes may not be there.
+func TestWideOffersWithoutNotes(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"total": 1, "offers": [{"provider": "vast", "region": "SE", "type": %q, "kind": "on-demand", "gpu": "a100-sxm-80gb", "gpus": 1, "price": "0.30", "currency": "USD", "seen": "2026-07-20T13:59:00Z"}]}`, strings.Repeat("A100_SXM4-", 20))
+	}))
+	t.Cleanup(srv.Close)
+	var out bytes.Buffer
+	w := cli.Wiring{Now: func() time.Time { return now }}
+	code := cli.Run(t.Context(), []string{"offers", "--broker", srv.URL, "--token", "gpb_x"}, cli.Streams{Out: &out, Err: &out}, w)
+	if code != 0 || !strings.Contains(out.String(), "…") {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}
