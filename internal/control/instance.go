@@ -47,8 +47,11 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 	if why.IsZero() {
 		why = reason.New("gone_outside", "cause", "not said by the provider")
 	}
-	i.Gone, i.Ended = why, ended
-	if ended.IsZero() {
+	i.Gone = why
+	switch {
+	case !ended.IsZero():
+		i.Ended = ended
+	case i.Ended.IsZero():
 		i.Ended = tx.Now
 	}
 	for _, a := range tx.AttemptsOn(id) {
@@ -60,10 +63,14 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 			return err
 		}
 	}
-	b.remember(tx, i, outcome == queue.Preempted)
+	b.remember(tx, i, outcome == queue.Preempted || taken(why))
 	b.event(tx, "instance.gone", i, why)
 	return nil
 }
+
+// taken reports whether a machine went because its provider took it, or said that
+// it would.
+func taken(why reason.Reason) bool { return why.Code == "preempted" || why.Code == "preempted_notice" }
 
 // end asks for a machine's end: the terminate loop carries it out.
 func (b *Broker) end(tx *state.Tx, id string, why reason.Reason, outcome queue.Outcome) error {

@@ -298,7 +298,7 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 	changed := i.CloudID == "" && m.Ref.ID != "" || i.Launched.IsZero() || !i.Missing.IsZero() ||
 		m.End.After(i.End) || m.State == providers.Terminated || i.State == queue.InstanceLaunching && !i.Unknown.IsZero() ||
 		overBound(i, m)
-	if !changed {
+	if !changed || m.State == providers.Terminated && i.State == queue.InstanceTerminating && !i.Ended.IsZero() {
 		return nil
 	}
 	return b.state.Do(ctx, func(tx *state.Tx) error {
@@ -315,7 +315,15 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 			if outcome == queue.Preempted {
 				b.coolLost(tx, i, why)
 			}
-			return b.gone(tx, i.ID, why, outcome, m.Ended)
+			if !a.Capabilities().Beside {
+				return b.gone(tx, i.ID, why, outcome, m.Ended)
+			}
+			// What stood beside it is still there: it is gone when Terminate says so.
+			i.Ended = m.Ended
+			if i.Ended.IsZero() {
+				i.Ended = tx.Now
+			}
+			return b.end(tx, i.ID, why, outcome)
 		}
 		if err := b.accepted(tx, i, *m); err != nil {
 			return err

@@ -190,6 +190,7 @@ func (a *Adapter) Capabilities() providers.Capabilities {
 	}
 	if a.set.EndRole != "" {
 		c.SelfEnd = providers.EndRolling
+		c.Beside = true // the schedule stays until its time
 		// A one-time schedule is invoked within 60 s of its time (EventBridge Scheduler
 		// user guide, "Schedule types").
 		c.StopTime = 90 * time.Second

@@ -53,6 +53,7 @@ func (a *Adapter) Capabilities() providers.Capabilities {
 		ListLag:      listLag,
 		SelfEnd:      providers.EndNone, // no end can be set, and there are no keys for one machine
 		EndAction:    providers.EndStopTasks,
+		Beside:       true, // its script, and volumes that a spot end detaches
 		StopTime:     stopTime,
 		BootTime:     bootTime,
 		Reach:        a.set.Network.Reach(a.set.Endpoint),

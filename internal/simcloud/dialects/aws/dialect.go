@@ -34,7 +34,22 @@ func With(o Options) *simcloud.Dialect {
 		opts: o, tokens: map[string]run{}, extras: map[string]extra{}, groups: map[name]group{},
 		schedules: map[name]*schedule{}, queues: map[name]*queue{},
 	}
-	return &simcloud.Dialect{Name: "aws", API: c.api, Metadata: c.metadata}
+	return &simcloud.Dialect{Name: "aws", API: c.api, Metadata: c.metadata, Left: c.left}
+}
+
+// left names the schedules whose time has not come.
+func (c *cloud) left(w *simcloud.World) []string {
+	now := w.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for key, s := range c.schedules {
+		if s.at.After(now) {
+			out = append(out, "schedule "+key.region+"/"+key.name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // cloud is what AWS knows beside the world. mu is never held by what the world
