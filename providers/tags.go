@@ -33,8 +33,25 @@ func (t Tags) Map() map[string]string {
 // unknown, and not now.
 func TagsOf(m map[string]string) Tags {
 	t := Tags{Owner: m[TagOwner], Generation: m[TagGeneration], Request: m[TagRequest], Project: m[TagProject]}
-	if s, err := strconv.ParseInt(m[TagDeleteAt], 10, 64); err == nil {
-		t.DeleteAt = time.Unix(s, 0).UTC()
+	t.DeleteAt = Moment(m[TagDeleteAt], 10)
+	return t
+}
+
+// Moment reads Unix seconds in a base. What cannot be read, or lies outside the
+// years 1 to 9999, which is all that can be stored and shown, is the zero time.
+func Moment(text string, base int) time.Time {
+	s, err := strconv.ParseInt(text, base, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return Sane(time.Unix(s, 0))
+}
+
+// Sane returns a moment in UTC, and the zero time for one outside the years 1 to
+// 9999: clouds and people write such.
+func Sane(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
 	}
 	return t
 }

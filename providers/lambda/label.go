@@ -52,14 +52,6 @@ func seconds(t time.Time) string {
 
 func seconds10(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 
-func moment(s string, base int) time.Time {
-	n, err := strconv.ParseInt(s, base, 64)
-	if err != nil {
-		return time.Time{} // not said, or spoilt: unknown, and not now
-	}
-	return time.Unix(n, 0).UTC()
-}
-
 // ofName reads a name that holds a label.
 func ofName(name string) (label, bool) {
 	p := strings.Split(name, "_")
@@ -68,9 +60,9 @@ func ofName(name string) (label, bool) {
 	}
 	return label{
 		Tags: providers.Tags{
-			Owner: unpart(p[1]), Generation: unpart(p[2]), Request: unpart(p[3]), Project: unpart(p[4]), DeleteAt: moment(p[5], 36),
+			Owner: unpart(p[1]), Generation: unpart(p[2]), Request: unpart(p[3]), Project: unpart(p[4]), DeleteAt: providers.Moment(p[5], 36),
 		},
-		launched: moment(p[6], 36),
+		launched: providers.Moment(p[6], 36),
 	}, true
 }
 
@@ -80,7 +72,7 @@ func labelOf(i instance) label {
 	for _, t := range i.Tags {
 		tags[t.Key] = t.Value
 	}
-	l := label{providers.TagsOf(tags), moment(tags[tagLaunched], 10)}
+	l := label{providers.TagsOf(tags), providers.Moment(tags[tagLaunched], 10)}
 	if l.Owner == "" {
 		l, _ = ofName(i.Name)
 	}

@@ -257,9 +257,10 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 		p.opts.Metrics.call(p.name, OpLaunch, e.Code, 0)
 		return providers.Instance{}, e
 	}
+	sent := req
+	sent.PriceMax = p.gross(&req.Market, req.PriceMax)
 	inst, err := call(ctx, p, inv, func(ctx context.Context) (providers.Instance, error) {
-		req.PriceMax = p.gross(&req.Market, req.PriceMax)
-		return p.inner.Launch(ctx, req)
+		return p.inner.Launch(ctx, sent)
 	})
 	if err != nil {
 		return providers.Instance{}, err
@@ -315,7 +316,7 @@ func (p *Provider) terminate(ctx context.Context, ref providers.Ref) error {
 }
 
 // Describe returns the machine as it is now. An answer about another machine is
-// an error.
+// an error; one whose tags somebody has taken away is still known by its id.
 func (p *Provider) Describe(ctx context.Context, ref providers.Ref) (providers.Instance, error) {
 	inv := invocation{op: OpDescribe, target: ref.String()}
 	inst, err := call(ctx, p, inv, func(ctx context.Context) (providers.Instance, error) {
@@ -325,6 +326,9 @@ func (p *Provider) Describe(ctx context.Context, ref providers.Ref) (providers.I
 		return providers.Instance{}, err
 	}
 	inst = p.tidy(inst)
+	if inst.Ref.Request == "" && inst.Ref.ID == ref.ID {
+		inst.Ref.Request = ref.Request
+	}
 	if why := checkIdentity(p.opts.Owner, ref, inst); why != "" {
 		p.breach(ctx, OpDescribe, why, inst.Ref.String())
 		return providers.Instance{}, p.errorf(inv, providers.Unknown, "another machine answered (%s): %s", why, inst.Ref.String())
@@ -357,7 +361,7 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	return ours, nil
 }
 
-// tidy brings times to UTC, strange states to one word and the cloud's words to
+// tidy brings times to UTC, impossible ones to none, strange states to one word and the cloud's words to
 // one clean line.
 func (p *Provider) tidy(i providers.Instance) providers.Instance {
 	switch i.State {
@@ -370,8 +374,8 @@ func (p *Provider) tidy(i providers.Instance) providers.Instance {
 	}
 	i.Price = p.net(&i.Market, i.Price)
 	i.Message = p.secrets.line(i.Message)
-	i.Launched, i.Ended, i.End = i.Launched.UTC(), i.Ended.UTC(), i.End.UTC()
-	i.Tags.DeleteAt = i.Tags.DeleteAt.UTC()
+	i.Launched, i.Ended, i.End = providers.Sane(i.Launched), providers.Sane(i.Ended), providers.Sane(i.End)
+	i.Tags.DeleteAt = providers.Sane(i.Tags.DeleteAt)
 	return i
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"gpubroker/providers"
 )
@@ -55,8 +54,6 @@ func read(text string) (t providers.Tags, region, typ string) {
 		return providers.Tags{}, "", ""
 	}
 	t = providers.Tags{Owner: v.Get(keyOwner), Generation: v.Get(keyGeneration), Request: v.Get(keyRequest), Project: v.Get(keyProject)}
-	if s, err := strconv.ParseInt(v.Get(keyDeleteAt), 10, 64); err == nil {
-		t.DeleteAt = time.Unix(s, 0).UTC()
-	}
+	t.DeleteAt = providers.Moment(v.Get(keyDeleteAt), 10)
 	return t, v.Get(keyCountry), v.Get(keyType)
 }
