@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -160,10 +162,7 @@ func (m *meter) watching() (some, onGPU bool) {
 // add adds one look to every attempt that runs.
 func (m *meter) add(machine machineNow, gpus map[int]gpuNow) {
 	m.mu.Lock()
-	now := map[*attempt]*watched{}
-	for t, w := range m.on {
-		now[t] = w
-	}
+	now := maps.Clone(m.on)
 	m.mu.Unlock()
 	used := map[*attempt]Used{} // read without the lock: there may be many processes
 	for t, w := range now {
@@ -229,14 +228,7 @@ func (m *meter) add(machine machineNow, gpus map[int]gpuNow) {
 
 // meet reports whether two attempts use one GPU.
 func meet(a, b []int) bool {
-	for _, n := range a {
-		for _, o := range b {
-			if n == o {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(a, func(n int) bool { return slices.Contains(b, n) })
 }
 
 // machineNow is the machine at one moment; nil and 0 are unknown.
@@ -402,7 +394,7 @@ type series struct {
 }
 
 func (s *series) add(v *float64, unit float64) {
-	if v == nil || math.IsNaN(*v) || *v < 0 {
+	if v == nil || !(*v >= 0 && *v <= math.MaxInt64) {
 		return
 	}
 	if s.steps == nil {

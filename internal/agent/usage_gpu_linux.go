@@ -135,14 +135,19 @@ func parseNvidia(line string) (index int, now gpuNow, ok bool) {
 		if i >= len(f) {
 			return nil
 		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(f[i]), 64)
-		if err != nil || v < 0 {
-			return nil
-		}
-		return new(v * unit)
+		return number(f[i], unit)
 	}
 	const mib = 1 << 20
 	return index, gpuNow{busy: percentage(at(1, 1)), used: at(2, mib), size: at(3, mib), encoder: percentage(at(4, 1)), decoder: percentage(at(5, 1))}, true
+}
+
+// number reads a number in a unit; nil is none, or none that can be so.
+func number(text string, unit float64) *float64 {
+	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if v *= unit; err != nil || !(v >= 0 && v < 1<<53) {
+		return nil
+	}
+	return &v
 }
 
 // percentage leaves out what can be none.
@@ -208,11 +213,7 @@ func (cards amd) read() map[int]gpuNow {
 			if err != nil {
 				return nil
 			}
-			v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
-			if err != nil || v < 0 {
-				return nil
-			}
-			return &v
+			return number(string(text), 1)
 		}
 		video := percentage(at("vcn_busy_percent"))
 		out[n] = gpuNow{

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -75,6 +76,26 @@ func TestParseNvidia(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", c.line, got, c.want)
 		}
 	}
+}
+
+// Whatever a driver writes: a figure that is read can be so.
+func FuzzParseNvidia(f *testing.F) {
+	for _, line := range []string{"0, 97, 20480, 24576, 12, 3", "1, [N/A], NaN, +Inf, 1e400, -0", "0,,,", ",,,,,,,,"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		_, d, ok := parseNvidia(line)
+		for _, v := range []*float64{d.busy, d.encoder, d.decoder, d.used, d.size} {
+			if v != nil && (!ok || !(*v >= 0) || math.IsInf(*v, 0)) {
+				t.Errorf("%q: %v", line, *v)
+			}
+		}
+		for _, v := range []*float64{d.busy, d.encoder, d.decoder} {
+			if v != nil && *v > 100 {
+				t.Errorf("%q: %v %%", line, *v)
+			}
+		}
+	})
 }
 
 // One process of the tool is read for as long as it is needed, and is gone after
@@ -329,7 +350,7 @@ while :; do echo "0, 40, 9000, 24576, 5, 0"; echo "1, 0, 3, 24576, 0, 0"; sleep 
 		t.Fatal(err)
 	}
 	lines, _ := os.ReadFile(pids)
-	for _, line := range strings.Fields(string(lines)) {
+	for line := range strings.FieldsSeq(string(lines)) {
 		pid, _ := strconv.Atoi(line)
 		eventually(t, "the end of nvidia-smi", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 	}
