@@ -38,6 +38,8 @@ func (a *Adapter) Capabilities() providers.Capabilities {
 		// has been seen to lag by seconds; a minute is assumed.
 		ListLag: time.Minute,
 		SelfEnd: providers.EndNone,
+		// An evicted machine leaves its address, network and group.
+		Beside: true,
 		// A group with a VM is deleted within minutes; the VM, which costs the most, goes first.
 		StopTime: 5 * time.Minute,
 		// GPU images take two to four minutes to their first script.
@@ -124,7 +126,8 @@ func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.In
 }
 
 // List returns the machine of every group that bears an owner tag, of our owner
-// alone where one is named, and what machines that are no more have left.
+// alone where one is named, and what is left where there is none and nobody is
+// known to see to it.
 func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 	if err := a.alive(ctx, "list", ""); err != nil {
 		return nil, err

@@ -36,11 +36,12 @@
 //	gone             -                     not_found
 //
 // A machine that is terminated while its group is there has left things that may be
-// billed: an address, a disk, a network. List shows them as a second machine of the
-// request, NAME:remains, which is stopping. So the record of the machine closes with
-// its true cause, its work goes on elsewhere, and the broker ends the second machine
-// of the request, which deletes the group; the same finds a group that a launch left
-// half made. Azure does not say when a VM went: Ended is when it was seen gone.
+// billed: an address, a disk, a network. Its record closes when Terminate has deleted
+// the group. What no record need stand for, a group whose launch never came to a
+// machine or one past its delete-at, List shows as a second machine of the request
+// too, NAME:remains, which is stopping: the broker ends it as it ends every machine
+// that it does not know. Azure does not say when a VM went: Ended is when it was seen
+// gone.
 //
 // # Permissions
 //

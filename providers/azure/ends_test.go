@@ -61,12 +61,13 @@ func TestEnds(t *testing.T) {
 		want(ref, providers.Stopping, providers.CausePreempted)
 		time.Sleep(3 * time.Second)
 		want(ref, providers.Terminated, providers.CausePreempted)
-		if diff := cmp.Diff([]string{"gpubroker-r2 terminated preempted", "gpubroker-r2:remains stopping"}, states(t, r)); diff != "" {
+		if diff := cmp.Diff([]string{"gpubroker-r2 terminated preempted"}, states(t, r)); diff != "" {
 			t.Error(diff)
 		}
-		remains := providers.Ref{ID: "gpubroker-r2:remains", Request: "r2"}
-		want(remains, providers.Stopping, "")
-		if err := r.a.Terminate(ctx, remains); err != nil || len(r.fake.Groups()) != 0 {
+		if left := r.w.About().Left; len(left) != 1 || !r.a.Capabilities().Beside {
+			t.Errorf("left in the account: %v", left)
+		}
+		if err := r.a.Terminate(ctx, ref); err != nil || len(r.fake.Groups()) != 0 {
 			t.Errorf("%v, groups %v", err, r.fake.Groups())
 		}
 		if _, err := r.a.Launch(ctx, request("r2")); err != nil {
@@ -83,7 +84,7 @@ func TestEnds(t *testing.T) {
 		if !strings.HasPrefix(failed.Message, "AllocationFailed: ") {
 			t.Errorf("message %q", failed.Message)
 		}
-		if got := states(t, r); !slices.Contains(got, "gpubroker-r3:remains stopping") {
+		if got := states(t, r); !slices.Contains(got, "gpubroker-r3 terminated error") || slices.Contains(got, "gpubroker-r3:remains stopping") {
 			t.Errorf("%v", got)
 		}
 		if _, err := r.a.Launch(ctx, request("r3")); providers.CodeOf(err) != providers.Conflict {
@@ -112,6 +113,26 @@ func TestEnds(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if _, err := r.a.Launch(ctx, request("r5")); providers.CodeOf(err) != providers.Conflict {
 			t.Errorf("launched again: %v", err)
+		}
+
+		// Past its delete-at nobody's record is waited for.
+		old := request("r6")
+		old.Tags.DeleteAt = time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+		if _, err := r.a.Launch(ctx, old); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if _, err := r.w.Do(simapi.Action{Preempt: &simapi.Preempt{Notice: new(simapi.Duration(0))}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		remains := providers.Ref{ID: "gpubroker-r6:remains", Request: "r6"}
+		want(remains, providers.Stopping, "")
+		if got := states(t, r); !slices.Contains(got, "gpubroker-r6:remains stopping") {
+			t.Errorf("%v", got)
+		}
+		if err := r.a.Terminate(ctx, remains); err != nil || slices.Contains(r.fake.Groups(), "gpubroker-r6") {
+			t.Errorf("%v, groups %v", err, r.fake.Groups())
 		}
 	})
 }

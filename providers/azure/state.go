@@ -94,15 +94,15 @@ func isCode(err error, code string) bool {
 	return ok && said.StatusCode == http.StatusNotFound && said.ErrorCode == code
 }
 
-// instances says what a group and its VM mean to the broker: the machine, and what
-// is left of one that is no more.
+// instances says what a group and its VM mean to the broker.
 //
 // A machine that Azure has taken, or could not place, leaves its group behind, in
-// which an address and disks may go on billing. It is Terminated, with the cause, so
-// that its work goes on elsewhere at once; and what it left is a second live
-// machine of the same request, so that the broker ends it, which deletes the group
-// (control's twins and orphans). Once the group is being deleted nothing is left to
-// ask for.
+// which an address may go on billing. It is Terminated, with the cause, so that its
+// work goes on elsewhere at once; its record stays until Terminate has removed the
+// group (Capabilities.Beside). A group that no record need stand for, since its
+// launch never came to a machine or since it is past its delete-at, is beside that a
+// live machine of its request: so the broker ends that too. Once a group is being
+// deleted nothing is left to ask for.
 func (a *Adapter) instances(f found) []providers.Instance {
 	tags := providers.TagsOf(f.tags)
 	market, _ := a.market(f.tags[tagMarket])
@@ -134,7 +134,7 @@ func (a *Adapter) instances(f found) []providers.Instance {
 	if f.vm == nil && !f.started() {
 		i.Ended = i.Launched
 	}
-	if f.deleting {
+	if f.deleting || f.started() && time.Now().Before(tags.DeleteAt) {
 		return []providers.Instance{i}
 	}
 	rest := providers.Instance{

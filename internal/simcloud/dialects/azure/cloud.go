@@ -63,6 +63,7 @@ func (c *Cloud) Dialect() *simcloud.Dialect {
 		Metadata: func(_ *simcloud.World, id string) http.Handler {
 			return &metadata{c: c, machine: id}
 		},
+		Left: func(*simcloud.World) []string { return c.left() },
 		// Machines call the API over TLS too: whom this process trusts, they trust.
 		Env: func(simapi.Machine) []string {
 			var out []string
@@ -100,6 +101,21 @@ func (c *Cloud) Groups() []string {
 	var names []string
 	for _, g := range c.groups {
 		names = append(names, g.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// left names the resource groups that hold no machine.
+func (c *Cloud) left() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle()
+	var names []string
+	for _, g := range c.groups {
+		if len(g.vms) == 0 {
+			names = append(names, "resource group "+g.name)
+		}
 	}
 	slices.Sort(names)
 	return names
