@@ -81,7 +81,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 			return i, false, nil
 		case err != nil:
 			if e, ok := errors.AsType[*providers.Error](err); ok {
-				e.Outcome = providers.NotCreated // this call created nothing
+				e.Outcome = providers.OutcomeUnknown // what an earlier call made was not learned
 			}
 			return i, false, err
 		}

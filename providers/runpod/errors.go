@@ -125,6 +125,7 @@ func untilQuota(h http.Header) (d time.Duration) {
 func judgeGraph(a rest.Answer) *providers.Error {
 	e := rest.ByStatus(a)
 	var body struct {
+		Data   map[string]json.RawMessage `json:"data"`
 		Errors []struct {
 			Message    string `json:"message"`
 			Extensions struct {
@@ -142,6 +143,11 @@ func judgeGraph(a rest.Answer) *providers.Error {
 		e = known.error(a.Header)
 	} else if e == nil {
 		e = rule{providers.Unknown, providers.ScopeProvider, providers.OutcomeUnknown}.error(a.Header)
+	}
+	for _, part := range body.Data {
+		if string(part) != "null" {
+			e.Outcome = providers.OutcomeUnknown // something was done, and a part of the answer failed
+		}
 	}
 	e.Message = strings.TrimSpace(first.Extensions.Code + " " + first.Message)
 	return e

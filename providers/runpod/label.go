@@ -46,8 +46,9 @@ func tagsOf(env map[string]string) providers.Tags {
 	return providers.TagsOf(m)
 }
 
-// requestOf reads the request out of the name that we give to a pod.
+// requestOf reads the request out of the name that we give to a pod. An owner may
+// have dots, a request has none: what "acme.eu" names is not of "acme".
 func requestOf(owner, name string) (string, bool) {
 	request, ok := strings.CutPrefix(name, owner+".")
-	return request, ok && request != ""
+	return request, ok && request != "" && !strings.Contains(request, ".")
 }

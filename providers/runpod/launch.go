@@ -66,7 +66,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 			if e.Code == providers.NotFound {
 				return i, false, nil
 			}
-			e.Outcome = providers.NotCreated // this call created nothing
+			e.Outcome = providers.OutcomeUnknown // what an earlier call made was not learned
 		}
 		return i, err == nil, err
 	}

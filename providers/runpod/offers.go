@@ -102,8 +102,12 @@ func rateOf(n json.Number) (money.Rate, bool) {
 		}
 		r = money.Rate(amount)
 	}
-	return r, r > 0
+	return r, r > 0 && r <= dearest
 }
+
+// dearest is the highest price of one GPU that is believed; so many of them as a pod
+// can have are still a number.
+const dearest = 100_000 * money.Rate(money.Unit)
 
 // diskRate is the price of a container disk per GB and hour: 0.10 USD per GB and
 // month on running pods (docs.runpod.io/pods/pricing). A month of 720 hours is

@@ -187,7 +187,7 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 
 // all returns every pod of the account, page after page.
 func (a *Adapter) all(ctx context.Context, target string) ([]providers.Instance, error) {
-	out := []providers.Instance{}
+	out, asked := []providers.Instance{}, map[string]bool{"": true}
 	query := url.Values{"limit": {"1000"}}
 	for {
 		var page struct {
@@ -210,9 +210,10 @@ func (a *Adapter) all(ctx context.Context, target string) ([]providers.Instance,
 		switch next := page.Pagination.Next; {
 		case !page.Pagination.More:
 			return out, nil
-		case next == "" || next == query.Get("cursor"):
+		case asked[next]:
 			return nil, a.api.Strange("list", target, "there is more, and the page does not say where")
 		default:
+			asked[next] = true
 			query = url.Values{"limit": {"1000"}, "cursor": {next}}
 		}
 	}
