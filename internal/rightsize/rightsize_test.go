@@ -409,7 +409,7 @@ func TestSuggestionsHold(t *testing.T) {
 		}
 	})
 	t.Logf("%d suggestions", suggested)
-	if suggested < 1 {
+	if suggested < 1 && !testing.Short() { // which draws too few
 		t.Errorf("%d suggestions were made: this test sees nothing", suggested)
 	}
 }
