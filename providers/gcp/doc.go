@@ -122,6 +122,9 @@
 //     https://cloud.google.com/compute/docs/accelerator-optimized-machines
 //   - Shares of a GPU (g4-standard-6 to 24), a4x and machines with shared cores have
 //     no price rule and are not offered.
+//   - GPU machines that Google deletes within 7 days may use preemptible quota on
+//     demand too; here on-demand machines are counted against NVIDIA_…_GPUS alone.
+//     https://cloud.google.com/compute/docs/instances/limit-vm-runtime
 //   - There is no price bound: spot prices may change once a day.
 //   - The machines of a group get a compact placement policy where the family can
 //     have one; the RDMA networks of a3-ultragpu and a4 need a VPC of their own,

@@ -40,7 +40,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 	case err != nil:
 		e := judgeError(err)
 		e.Outcome = providers.NotCreated // this call has sent nothing
-		if known {
+		if before.open {
 			e.Outcome = providers.OutcomeUnknown // and those before it may have
 		}
 		return refuse(e)
