@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -31,6 +32,8 @@ const maxAnswer = 64 << 20
 
 // maxMessage is how much of the cloud's words is kept, in bytes.
 const maxMessage = 300
+
+const hidden = "[hidden]"
 
 // Answer is a whole answer.
 type Answer struct {
@@ -186,6 +189,10 @@ func (c *Client) exchange(ctx context.Context, call Call) *providers.Error {
 		return judgeTransport(fmt.Errorf("the answer is longer than %d bytes", maxAnswer), true)
 	}
 	if e := c.opts.Judge(Answer{res.StatusCode, res.Header, data}); e != nil {
+		// A token that was made for the call is no secret that anybody knew before.
+		if _, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok && token != "" {
+			e.Message = strings.ReplaceAll(e.Message, token, hidden)
+		}
 		return e
 	}
 	if call.Out == nil {
@@ -285,10 +292,10 @@ func (c *Client) hide(err error) error {
 func (c *Client) Line(s string) string {
 	for _, secret := range c.opts.Secrets {
 		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "[hidden]")
+			s = strings.ReplaceAll(s, secret, hidden)
 		}
 	}
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > maxMessage {
 		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
 	}

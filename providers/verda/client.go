@@ -21,8 +21,13 @@ func (a *Adapter) call(ctx context.Context, c rest.Call) error {
 		if e.Code == providers.Unauthorized {
 			a.tokens.forget() // it may have been revoked before its end
 		}
-		if c.Op != opLaunch {
+		if c.Method != http.MethodPost || c.Path != "/instances" {
 			ofOther(e)
+		}
+		// Only a call that names a thing may say that it is gone: for any other, not
+		// found is a wrong endpoint. PUT has the id in its body.
+		if e.Code == providers.NotFound && strings.Count(c.Path, "/") < 2 && c.Method != http.MethodPut {
+			e.Code, e.Scope = providers.InvalidRequest, providers.ScopeProvider
 		}
 	}
 	return err
@@ -102,8 +107,15 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 		Op: "authorize", Method: http.MethodPost, Path: "/oauth2/token", Out: &got,
 		In: map[string]string{"grant_type": "client_credentials", "client_id": t.id, "client_secret": t.secret},
 	})
-	if e, ok := errors.AsType[*providers.Error](err); ok && e.Code == providers.InvalidRequest {
-		e.Code = providers.Unauthorized // the only input is the credential
+	if e, ok := errors.AsType[*providers.Error](err); ok {
+		switch e.Code {
+		case providers.InvalidRequest, providers.QuotaExceeded: // the only input is the credential
+			e.Code = providers.Unauthorized
+		case providers.NotFound: // the endpoint, and nothing that a call is about
+			e.Code, e.Scope = providers.InvalidRequest, providers.ScopeProvider
+		default:
+			ofOther(e)
+		}
 	}
 	if err != nil {
 		return "", err

@@ -14,6 +14,8 @@ type rule struct {
 	outcome providers.Outcome // of a launch
 }
 
+const invalidRequest = "invalid_request"
+
 // byCode is the error table: what the API's words mean to a launch. The words are
 // those of its documentation's page of errors, as the vendor's SDK has them
 // (verda-cloud/sdk-python, verda/constants.py). A word that is not here is judged
@@ -23,7 +25,7 @@ type rule struct {
 // again later". forbidden_action is "Can't perform the current action": of a
 // launch, the account may not have it.
 var byCode = map[string]rule{
-	"invalid_request":      {providers.InvalidRequest, providers.ScopeFamily, providers.NotCreated},
+	invalidRequest:         {providers.InvalidRequest, providers.ScopeFamily, providers.NotCreated},
 	"unauthorized_request": {providers.Unauthorized, providers.ScopeProvider, providers.NotCreated},
 	"insufficient_funds":   {providers.NoFunds, providers.ScopeProvider, providers.NotCreated},
 	"forbidden_action":     {providers.QuotaExceeded, providers.ScopeFamily, providers.NotCreated},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"gpubroker/providers"
 	"gpubroker/providers/rest"
@@ -81,12 +82,12 @@ func TestNames(t *testing.T) {
 	if got := tagsOf(encode(tags), nil); got != tags {
 		t.Errorf("a description gives back %+v", got)
 	}
-	side, ok := sideTags(sideName(tags))
-	if want := (providers.Tags{Owner: tags.Owner, Generation: tags.Generation, Request: tags.Request}); !ok || side != want {
+	side, made, ok := sideTags(sideName(tags, time.Unix(1_800_000_000, 0)))
+	if want := (providers.Tags{Owner: tags.Owner, Generation: tags.Generation, Request: tags.Request}); !ok || side != want || made.Unix() != 1_800_000_000 {
 		t.Errorf("a name gives back %+v, %t", side, ok)
 	}
-	for _, foreign := range []string{"OS volume", "gpubroker/", "gpubroker/a/b", "gpubroker//g/r", "gpubroker/a/b/c/d", "gpubroker/%/b/c"} {
-		if got, ok := sideTags(foreign); ok {
+	for _, foreign := range []string{"OS volume", "gpubroker/", "gpubroker/a/b", "gpubroker//g/r", "gpubroker/a/b/c/d/e", "gpubroker/%/b/c"} {
+		if got, _, ok := sideTags(foreign); ok {
 			t.Errorf("%q is taken for ours: %+v", foreign, got)
 		}
 	}

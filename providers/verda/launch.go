@@ -93,13 +93,15 @@ func (a *Adapter) rent(ctx context.Context, target string, req providers.LaunchR
 			return none, notYet(err)
 		}
 	}
-	if err := a.affordable(ctx, target, req); err != nil {
+	disk := max(a.set.disk(), (req.Disk+gb-1)/gb*gb) / gb
+	if err := a.affordable(ctx, target, req, disk); err != nil {
 		return none, notYet(err)
 	}
+	name := sideName(req.Tags, time.Now())
 	create := createRequest{
 		Type: req.Market.Type, Image: a.set.image(req.Market.Type), Hostname: hostname(req.Request), Description: encode(req.Tags),
 		Keys: keys, Location: req.Market.Region, Contract: "PAY_AS_YOU_GO", Pricing: "FIXED_PRICE", Spot: req.Market.Kind == providers.Spot,
-		OSVolume: osVolume{Name: sideName(req.Tags), Size: max(a.set.disk(), (req.Disk+gb-1)/gb*gb) / gb},
+		OSVolume: osVolume{Name: name, Size: disk},
 		Tags:     a.ownTagsOf(req.Tags),
 	}
 	if create.Spot {
@@ -113,7 +115,7 @@ func (a *Adapter) rent(ctx context.Context, target string, req providers.LaunchR
 		}
 	}
 	if req.UserData != "" {
-		script, err := a.addScript(ctx, target, sideName(req.Tags), providers.WithProxy(req.UserData, a.set.Network.Proxy))
+		script, err := a.addScript(ctx, target, name, providers.WithProxy(req.UserData, a.set.Network.Proxy))
 		if err != nil {
 			return none, notYet(err) // a script that was made all the same is found by its name
 		}
@@ -147,11 +149,11 @@ func notYet(err error) error {
 }
 
 // affordable compares a request's bound with the price now.
-func (a *Adapter) affordable(ctx context.Context, target string, req providers.LaunchRequest) error {
+func (a *Adapter) affordable(ctx context.Context, target string, req providers.LaunchRequest, disk int64) error {
 	if req.PriceMax <= 0 {
 		return nil
 	}
-	c, err := a.catalog(ctx, opLaunch, target)
+	c, err := a.catalog(ctx, opLaunch, target, disk)
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,12 @@ func (a *Adapter) affordable(ctx context.Context, target string, req providers.L
 		if t.Type != req.Market.Type {
 			continue
 		}
-		if compute, ok := t.price(req.Market.Kind); ok && compute+c.disk > req.PriceMax {
+		switch compute, ok := t.price(req.Market.Kind); {
+		case !ok:
+			return a.api.Error(opLaunch, target, &providers.Error{
+				Code: providers.NoCapacity, Message: "there is no price for it at present, to hold against the bound " + req.PriceMax.String(),
+			})
+		case compute+c.disk > req.PriceMax:
 			return a.tooDear(target, compute+c.disk, req.PriceMax)
 		}
 	}

@@ -54,16 +54,16 @@ type catalog struct {
 // unless the account was opened in euros.
 const currency = "usd"
 
-func (a *Adapter) catalog(ctx context.Context, op, target string) (catalog, error) {
+func (a *Adapter) catalog(ctx context.Context, op, target string, diskGB int64) (catalog, error) {
 	c := catalog{seen: time.Now().UTC()}
 	err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/instance-types", Query: url.Values{"currency": {currency}}, Out: &c.types})
 	if err != nil {
 		return c, err
 	}
-	if c.types == nil {
-		return c, a.api.Strange(op, target, "the answer holds no list of types")
+	if len(c.types) == 0 {
+		return c, a.api.Strange(op, target, "the answer holds no types")
 	}
-	c.disk, err = a.diskPrice(ctx, op, target)
+	c.disk, err = a.diskPrice(ctx, op, target, diskGB)
 	return c, err
 }
 
@@ -72,23 +72,28 @@ func (a *Adapter) catalog(ctx context.Context, op, target string) (catalog, erro
 const listMonthly = "0.2"
 
 // diskPrice is what the OS volume of a machine costs per hour.
-func (a *Adapter) diskPrice(ctx context.Context, op, target string) (money.Rate, error) {
+func (a *Adapter) diskPrice(ctx context.Context, op, target string, size int64) (money.Rate, error) {
 	var types []struct {
 		Type  string `json:"type"`
 		Price struct {
-			Monthly rest.Price `json:"price_per_month_per_gb"`
-			Older   rest.Price `json:"monthly_per_gb"` // its name in older answers
+			Monthly  rest.Price `json:"price_per_month_per_gb"`
+			Older    rest.Price `json:"monthly_per_gb"` // its name in older answers
+			Currency string     `json:"currency"`
 		} `json:"price"`
 	}
 	monthly := listMonthly
-	err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/volume-types", Out: &types})
-	if e, ok := errors.AsType[*providers.Error](err); ok && (e.Code == providers.NotFound || e.Code == providers.Unknown) {
+	err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/volume-types", Query: url.Values{"currency": {currency}}, Out: &types})
+	if e, ok := errors.AsType[*providers.Error](err); ok && (e.Code == providers.InvalidRequest || e.Code == providers.Unknown) {
 		a.log.Warn("storage prices are not told, the list price is taken", "provider", a.name, "usd_per_gb_month", monthly)
 	} else if err != nil {
 		return 0, err
 	}
 	for _, t := range types {
 		if t.Type != volumeType {
+			continue
+		}
+		if c := t.Price.Currency; c != "" && !strings.EqualFold(c, currency) {
+			a.log.Warn("storage is priced in another currency, the list price is taken", "provider", a.name, "currency", c, "usd_per_gb_month", monthly)
 			continue
 		}
 		for _, p := range []rest.Price{t.Price.Monthly, t.Price.Older} {
@@ -98,7 +103,7 @@ func (a *Adapter) diskPrice(ctx context.Context, op, target string) (money.Rate,
 			}
 		}
 	}
-	rate, ok := perHour(monthly, a.set.disk()/gb)
+	rate, ok := perHour(monthly, size)
 	if !ok {
 		return 0, a.api.Strange(op, target, "a price of storage of %q per GB and month", monthly)
 	}
@@ -120,8 +125,8 @@ func perHour(monthlyPerGB string, size int64) (money.Rate, bool) {
 	if rest.Sign() > 0 {
 		n.Add(n, big.NewInt(1))
 	}
-	const hundredthOfCent = money.Rate(money.Unit / 10_000)
-	return money.Rate(n.Int64()) * hundredthOfCent, n.IsInt64()
+	const hundredthOfCent, most = money.Rate(money.Unit / 10_000), 1e13 // a thousand million dollars
+	return money.Rate(n.Int64()) * hundredthOfCent, n.IsInt64() && n.Int64() <= most
 }
 
 // Offers returns each instance type in each location, spot and on demand, with
@@ -137,7 +142,7 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 			return nil, err
 		}
 	}
-	c, err := a.catalog(ctx, opOffers, scope.Region)
+	c, err := a.catalog(ctx, opOffers, scope.Region, a.set.disk()/gb)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package verda
 import (
 	"maps"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"gpubroker/providers"
 )
@@ -63,26 +65,31 @@ func (a *Adapter) ownTagsOf(t providers.Tags) []wireTag {
 const sidePrefix = "gpubroker/"
 
 // sideName names the OS volume and the script of a machine, so that they are
-// found without it.
-func sideName(t providers.Tags) string {
-	return sidePrefix + url.PathEscape(t.Owner) + "/" + url.PathEscape(t.Generation) + "/" + url.PathEscape(t.Request)
+// found without it, and known to be old: the vendor's SDKs have no time of a script.
+func sideName(t providers.Tags, made time.Time) string {
+	return sidePrefix + strings.Join([]string{
+		url.PathEscape(t.Owner), url.PathEscape(t.Generation), url.PathEscape(t.Request), strconv.FormatInt(made.Unix(), 36),
+	}, "/")
 }
 
-// sideTags reads such a name.
-func sideTags(name string) (providers.Tags, bool) {
+// sideTags reads such a name; made is zero in one that does not say.
+func sideTags(name string) (t providers.Tags, made time.Time, ok bool) {
 	rest, ok := strings.CutPrefix(name, sidePrefix)
 	parts := strings.Split(rest, "/")
-	if !ok || len(parts) != 3 {
-		return providers.Tags{}, false
+	if !ok || len(parts) < 3 || len(parts) > 4 {
+		return t, made, false
 	}
 	for i, p := range parts {
 		text, err := url.PathUnescape(p)
 		if err != nil {
-			return providers.Tags{}, false
+			return t, made, false
 		}
 		parts[i] = text
 	}
-	return providers.Tags{Owner: parts[0], Generation: parts[1], Request: parts[2]}, parts[0] != "" && parts[2] != ""
+	if len(parts) == 4 {
+		made = providers.Moment(parts[3], 36)
+	}
+	return providers.Tags{Owner: parts[0], Generation: parts[1], Request: parts[2]}, made, parts[0] != "" && parts[2] != ""
 }
 
 // hostname makes a request id a host's name.

@@ -28,7 +28,7 @@ type thing struct {
 	tags     providers.Tags
 	instance string // that has it; "" for none, and for scripts
 	location string
-	created  time.Time
+	created  time.Time // zero when nobody says
 	rate     money.Rate
 }
 
@@ -67,16 +67,40 @@ func (a *Adapter) side(ctx context.Context, op, target string) ([]thing, error) 
 		if slices.Contains(ending, v.Status) {
 			continue
 		}
-		tags, _ := sideTags(v.Name)
+		tags, made, _ := sideTags(v.Name)
 		rate, _ := v.Hourly.Rate()
-		out = append(out, thing{"/volumes/" + url.PathEscape(v.ID), tags, v.Instance, v.Location, v.Created.UTC(), rate})
+		out = append(out, thing{"/volumes/" + url.PathEscape(v.ID), tags, v.Instance, v.Location, either(v.Created, made), rate})
 	}
 	for _, s := range scripts {
-		if tags, ok := sideTags(s.Name); ok {
-			out = append(out, thing{path: "/scripts/" + url.PathEscape(s.ID), tags: tags, created: s.Created.UTC()})
+		if tags, made, ok := sideTags(s.Name); ok {
+			out = append(out, thing{path: "/scripts/" + url.PathEscape(s.ID), tags: tags, created: either(s.Created, made)})
 		}
 	}
 	return out, nil
+}
+
+func either(said, named time.Time) time.Time {
+	if said.IsZero() {
+		return named
+	}
+	return said.UTC()
+}
+
+// used reports whether a volume is part of an instance that lives, whatever the
+// lists of instances show: one that comes back empty must not cost a machine its
+// disk.
+func (a *Adapter) used(ctx context.Context, op, target string, t thing) (bool, error) {
+	if t.instance == "" {
+		return false, nil
+	}
+	i, err := a.get(ctx, op, target, t.instance)
+	switch {
+	case providers.CodeOf(err) == providers.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return a.instance(i).Live(), nil
 }
 
 // orphan shows what is left of a machine as a machine.
@@ -110,7 +134,10 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 		}
 	}
 	if found && a.instance(i).Live() {
-		return a.end(ctx, target, i)
+		if err := a.end(ctx, target, i); providers.CodeOf(err) != providers.NotFound {
+			return err
+		}
+		ref.ID = i.ID // it went meanwhile
 	}
 	return a.sweep(ctx, target, ref)
 }
@@ -217,6 +244,15 @@ func (a *Adapter) sweep(ctx context.Context, target string, ref providers.Ref) e
 	for _, t := range left {
 		if t.tags.Request != ref.Request || !a.ours(t.tags) {
 			continue
+		}
+		switch used, err := a.used(ctx, opTerminate, target, t); {
+		case err != nil:
+			return err
+		case used:
+			return a.api.Error(opTerminate, target, &providers.Error{
+				Code: providers.Unavailable, Scope: providers.ScopeOffer,
+				Message: "the list does not show instance " + t.instance + ", which lives and has a volume of this request; ask again",
+			})
 		}
 		removed = true
 		if err := a.remove(ctx, target, t); err != nil && providers.CodeOf(err) != providers.NotFound {

@@ -2,6 +2,7 @@ package verda
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -161,9 +162,11 @@ func (a *Adapter) instances(ctx context.Context, op, target, status string) ([]i
 func (a *Adapter) get(ctx context.Context, op, target, id string) (instance, error) {
 	var i instance
 	err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/instances/" + url.PathEscape(id), Out: &i})
-	switch code := providers.CodeOf(err); {
-	case code == providers.InvalidRequest:
-		// The id is all that is asked with ("Invalid instance id").
+	e, _ := errors.AsType[*providers.Error](err)
+	switch {
+	case e != nil && e.Code == providers.InvalidRequest && strings.HasPrefix(e.Message, invalidRequest+":"):
+		// The id is all that is asked with ("Invalid instance id"). A proxy's 400 says
+		// nothing of it.
 		return i, a.notFound(op, target, "no such instance")
 	case err != nil:
 		return i, err
@@ -265,7 +268,14 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 		out = append(out, i)
 	}
 	for _, s := range left {
-		if a.ours(s.tags) && !lives[s.tags.Request] && time.Since(s.created) > orphanAge {
+		if !a.ours(s.tags) || lives[s.tags.Request] || s.created.IsZero() || time.Since(s.created) <= orphanAge {
+			continue
+		}
+		used, err := a.used(ctx, opList, "", s)
+		if err != nil {
+			return nil, err
+		}
+		if !used {
 			out = append(out, a.orphan(s))
 		}
 	}
