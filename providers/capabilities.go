@@ -67,7 +67,7 @@ type Capabilities struct {
 	ListLag       time.Duration `json:"list_lag"`       // a new machine may be missing from List for this long
 	SelfEnd       SelfEnd       `json:"self_end"`
 	EndAction     EndAction     `json:"end_action"`
-	Beside        bool          `json:"beside,omitzero"` // a machine that ends by itself leaves disks, addresses or scripts behind, which Terminate removes
+	Beside        bool          `json:"beside,omitzero"`     // a machine that ends by itself leaves disks, addresses or scripts behind, which Terminate removes
 	EndScript     string        `json:"end_script,omitzero"` // EndAPI: shell text with which a machine deletes itself; it runs as root and may run again
 	Metadata      Metadata      `json:"metadata,omitzero"`   // the service that tells a machine of its notices
 	StopTime      time.Duration `json:"stop_time"`           // from terminate to the end of billing, at most
@@ -144,7 +144,7 @@ const (
 type Bill struct {
 	Start  time.Time     `json:"start"`
 	End    time.Time     `json:"end,omitzero"`   // zero while it runs
-	Prices []PriceChange `json:"prices"`         // first at Start, ascending
+	Prices []PriceChange `json:"prices"`         // first at Start, ascending; none when it is only said when
 	Total  *money.Amount `json:"total,omitzero"` // the provider's own sum, when it says one
 }
 

@@ -329,6 +329,9 @@ func (b *Broker) bill(ctx context.Context, i *queue.Instance) (start, end time.T
 			for _, p := range bill.Prices {
 				prices = append(prices, budget.Stretch{From: p.From, Price: p.Price})
 			}
+			if len(prices) == 0 {
+				prices = []budget.Stretch{{From: bill.Start, Price: i.Price}}
+			}
 			return bill.Start, bill.End, prices, nil
 		case providers.CodeOf(err) != providers.NotFound:
 			return start, end, nil, err

@@ -62,6 +62,7 @@
 //	    "Microsoft.Compute/virtualMachines/read",
 //	    "Microsoft.Compute/virtualMachines/write",
 //	    "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
+//	    "Microsoft.Insights/eventtypes/values/read",
 //	    "Microsoft.Network/networkInterfaces/join/action",
 //	    "Microsoft.Network/networkInterfaces/read",
 //	    "Microsoft.Network/networkInterfaces/write",

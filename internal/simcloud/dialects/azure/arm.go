@@ -82,6 +82,7 @@ var spelling = map[string]string{
 	"microsoft.compute/placementscores":       "Microsoft.Compute/locations/placementScores",
 	"microsoft.authorization/roleassignments": "Microsoft.Authorization/roleAssignments",
 	"microsoft.authorization/permissions":     "Microsoft.Authorization/permissions",
+	"microsoft.insights/eventtypes":           "Microsoft.Insights/eventtypes/values",
 }
 
 // action is what a call needs to be permitted.
@@ -132,6 +133,8 @@ func (c *Cloud) arm(rw http.ResponseWriter, r *http.Request) {
 		c.scores(rw, r)
 	case kind == "microsoft.authorization/permissions":
 		c.permissions(rw, r)
+	case kind == "microsoft.insights/eventtypes":
+		c.activities(rw, r)
 	case kind == "microsoft.authorization/roleassignments" && res.name != "":
 		c.roleAssignment(rw, r, res)
 	case strings.HasSuffix(kind, "/operations") || strings.HasSuffix(kind, "operationresults"):

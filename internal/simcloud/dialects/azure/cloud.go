@@ -36,6 +36,7 @@ type Cloud struct {
 	groups map[string]*group
 	gone   []*group // for lists that lag
 	ops    map[string]*operation
+	lives  map[string][]life // by the lower-case name of the group, for the activity log
 	tokens map[string]token
 	roles  map[string]role // by the lower-case id of the assignment
 	denied []string        // actions that the application may not do
@@ -46,7 +47,7 @@ type Cloud struct {
 // New returns a fake without a world: the world's configuration holds its
 // [Cloud.Dialect].
 func New() *Cloud {
-	return &Cloud{groups: map[string]*group{}, ops: map[string]*operation{}, tokens: map[string]token{}, roles: map[string]role{}}
+	return &Cloud{groups: map[string]*group{}, lives: map[string][]life{}, ops: map[string]*operation{}, tokens: map[string]token{}, roles: map[string]role{}}
 }
 
 // Dialect is Azure's words, for one world.

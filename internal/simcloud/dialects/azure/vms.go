@@ -171,6 +171,7 @@ func (c *Cloud) createVM(rw http.ResponseWriter, r *http.Request, res resource) 
 				return simcloud.Reply{}, err
 			}
 			m.machine = made.ID
+			c.lives[res.groupKey] = append(c.lives[res.groupKey], life{g.name, res.name, made.ID})
 		}
 		m.keep(in, g)
 		g.vms[res.key] = m
