@@ -196,6 +196,9 @@ func (c *Client) exchange(ctx context.Context, call Call) *providers.Error {
 		return e
 	}
 	if call.Out == nil {
+		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("<")) {
+			return judgeTransport(errors.New("the answer is a page and not the API's"), true)
+		}
 		return nil
 	}
 	if raw, ok := call.Out.(*[]byte); ok {

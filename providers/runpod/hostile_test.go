@@ -121,3 +121,15 @@ func TestAbsurdPrices(t *testing.T) {
 		}
 	})
 }
+
+// A page in the place of an answer ends nothing.
+func TestAPageIsNoAnswerToAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answering(t, nil, "broker", func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, "<!doctype html><title>Log in</title>")
+		})
+		if err := a.Terminate(t.Context(), providers.Ref{ID: "p1", Request: "r1"}); err == nil || providers.CodeOf(err) == providers.NotFound {
+			t.Error(err)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package vast
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"net/http"
 	"net/url"
@@ -163,9 +164,10 @@ func (a *Adapter) look(ctx context.Context, op, target string, ref providers.Ref
 		}
 		return instance{}, false, nil
 	}
-	// What is gone is null, and no error (https://github.com/Max19970/easy-server/issues/125).
+	// What is gone is null, and no error (https://github.com/Max19970/easy-server/issues/125);
+	// an answer that does not speak of it is neither.
 	var got struct {
-		Instance *instance `json:"instances"`
+		Instance json.RawMessage `json:"instances"`
 	}
 	err := a.call(ctx, rest.Call{Op: op, Target: target, Path: "/api/v0/instances/" + url.PathEscape(ref.ID) + "/", Out: &got})
 	switch {
@@ -173,12 +175,19 @@ func (a *Adapter) look(ctx context.Context, op, target string, ref providers.Ref
 		return instance{}, false, nil
 	case err != nil:
 		return instance{}, false, err
-	case got.Instance == nil:
-		return instance{}, false, nil
-	case strconv.FormatInt(got.Instance.ID, 10) != ref.ID:
-		return instance{}, false, a.api.Strange(op, target, "the answer is about instance %d", got.Instance.ID)
+	case len(got.Instance) == 0:
+		return instance{}, false, a.api.Strange(op, target, "the answer does not speak of an instance")
 	}
-	return *got.Instance, true, nil
+	var i *instance
+	switch err := json.Unmarshal(got.Instance, &i); {
+	case err != nil:
+		return instance{}, false, a.api.Strange(op, target, "the answer holds no instance: %v", err)
+	case i == nil:
+		return instance{}, false, nil
+	case strconv.FormatInt(i.ID, 10) != ref.ID:
+		return instance{}, false, a.api.Strange(op, target, "the answer is about instance %d", i.ID)
+	}
+	return *i, true, nil
 }
 
 func (a *Adapter) notFound(op, target, why string) error {
@@ -234,5 +243,10 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 }
 
 func (a *Adapter) destroy(ctx context.Context, target, id string) error {
-	return a.call(ctx, rest.Call{Op: opTerminate, Target: target, Method: http.MethodDelete, Path: "/api/v0/instances/" + url.PathEscape(id) + "/"})
+	var said failure
+	err := a.call(ctx, rest.Call{Op: opTerminate, Target: target, Method: http.MethodDelete, Path: "/api/v0/instances/" + url.PathEscape(id) + "/", Out: &said})
+	if err == nil && said.word() != "" { // a failure that does not say "success"
+		return a.api.Strange(opTerminate, target, "%s: %s", said.word(), said.text())
+	}
+	return err
 }

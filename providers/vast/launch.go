@@ -107,7 +107,7 @@ func (a *Adapter) rent(ctx context.Context, target string, req providers.LaunchR
 		return none, a.api.Strange(opLaunch, target, "the answer names no instance")
 	}
 	id := strconv.FormatInt(*answer.Contract, 10)
-	if answer.Success != nil && !*answer.Success {
+	if answer.Success != nil && !*answer.Success || answer.word() != "" {
 		a.board.forget()
 		return none, a.undo(ctx, target, id, create.Price != "", answer)
 	}
