@@ -110,6 +110,14 @@ func TestAdvice(t *testing.T) {
 			want: sizes + evidence,
 		},
 		{
+			name: "hardly cheaper", offer: func(m *rightsize.Machine) { m.Shape.GPU, m.Price = "l40s", rate(t, "1.1") },
+			want: sizes + evidence,
+		},
+		{
+			name: "cheaper by more than a tenth", offer: func(m *rightsize.Machine) { m.Shape.GPU, m.Price = "l40s", rate(t, "1.07") },
+			want: sizes + "aws/us-east-1 g6.xlarge spot at 1.07/h instead of 1.20/h would have saved about 1.30 of 12.00 (estimate)\n" + evidence,
+		},
+		{
 			name: "another kind", offer: func(m *rightsize.Machine) { m.Market.Kind = providers.OnDemand },
 			want: sizes + evidence,
 		},
@@ -246,6 +254,26 @@ func TestAdvice(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What is enough has headroom, and is at most what there was.
+func TestEnough(t *testing.T) {
+	for _, c := range []struct {
+		threads, memory, gpuMemory float64 // GiB
+		want                       rightsize.Enough
+	}{
+		{0, 0.1, 0.1, rightsize.Enough{VCPU: 1, Memory: gib / 4, GPUMemory: gib / 4}},
+		{3.2, 8, 10, rightsize.Enough{VCPU: 4, Memory: 10 * gib, GPUMemory: 11 * gib}},
+		{3.3, 8.1, 10.1, rightsize.Enough{VCPU: 5, Memory: 11 * gib, GPUMemory: 12 * gib}},
+		{15.9, 127, 47.9, rightsize.Enough{VCPU: 16, Memory: 128 * gib, GPUMemory: 48 * gib}},
+	} {
+		a := attempt(t)
+		tenHours(a.Usage)
+		a.Usage.CPU, a.Usage.Memory, a.Usage.GPUMemory = flat(720, c.threads), flat(720, c.memory*gib), flat(720, c.gpuMemory*gib)
+		if diff := cmp.Diff(c.want, rightsize.Measure(oneGPU, []rightsize.Attempt{a}, gpu.Builtin()).Enough()); diff != "" {
+			t.Errorf("%+v:\n%s", c, diff)
+		}
 	}
 }
 

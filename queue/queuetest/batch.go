@@ -25,6 +25,7 @@ func full(epoch int64) *queue.Batch {
 	a := attempt("a1", "job1", 0, 1)
 	a.Stop = &queue.Stop{Why: reason.New("moved"), Outcome: queue.Moved, By: at(9).Add(123456789), Checkpoint: true}
 	a.Busy = 1234567891
+	a.Usage = &queue.Usage{Samples: 3, Span: 15e9, CPU: &queue.Figure{N: 3, Mean: 1.234, P95: 2.5, Max: 9.771e9}, Waiting: &queue.Waiting{Share: 0.61}}
 	key := budget.Key{Budget: "media", Start: at(0)}
 	return &queue.Batch{
 		Epoch: epoch,
