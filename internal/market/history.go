@@ -45,7 +45,9 @@ type History struct {
 	log    *os.File
 	size   int64
 	state  state
-	broken bool // a write failed: the rest of the day's log cannot be trusted
+	broken bool  // a write failed: the rest of the day's log cannot be trusted
+	closed bool  // nothing is recorded any more
+	untidy error // of the newest tidying, until it was told
 }
 
 // Series is one thing whose price is recorded.
@@ -57,6 +59,7 @@ type Series struct {
 }
 
 // OpenHistory opens the record in a folder, which is made when it is not there.
+// That old days could not be packed or removed is told by the next [History.Record].
 func OpenHistory(dir string, now time.Time) (*History, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("price history: %w", err)
@@ -65,9 +68,7 @@ func OpenHistory(dir string, now time.Time) (*History, error) {
 	if err := h.open(dayOf(now)); err != nil {
 		return nil, fmt.Errorf("price history: %w", err)
 	}
-	if err := h.tidy(now); err != nil {
-		return nil, errors.Join(fmt.Errorf("price history: %w", err), h.Close())
-	}
+	h.untidy = h.tidy(now)
 	return h, nil
 }
 
@@ -75,6 +76,7 @@ func OpenHistory(dir string, now time.Time) (*History, error) {
 func (h *History) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.closed = true
 	if h.log == nil {
 		return nil
 	}
@@ -119,21 +121,30 @@ func (h *History) Record(provider string, offers []providers.Offer, at time.Time
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch day := dayOf(at); {
-	case h.log == nil:
-		return nil // closed
+	case h.closed:
+		return nil
 	case day < h.day:
 		return nil // the clock went back: that day is over
-	case day > h.day:
+	case day > h.day || h.log == nil: // or its log could not be opened before
 		if err := h.turn(day, at); err != nil {
 			return fmt.Errorf("price history: %w", err)
 		}
 	case h.broken:
 		return nil // told once; the next day begins anew
 	}
-	r := h.state.diff(provider, offers, at)
-	if r == nil {
-		return nil
+	if r := h.state.diff(provider, offers, at); r != nil {
+		if err := h.write(r); err != nil {
+			return fmt.Errorf("price history: %w", err)
+		}
 	}
+	if err := h.untidy; err != nil {
+		h.untidy = nil
+		return fmt.Errorf("price history: old days are kept as they are: %w", err)
+	}
+	return nil
+}
+
+func (h *History) write(r *record) error {
 	b := r.encode()
 	if _, err := h.log.Write(b); err != nil {
 		// Whatever was written of it is cut off, so that the next one is readable.
@@ -141,7 +152,7 @@ func (h *History) Record(provider string, offers []providers.Offer, at time.Time
 			h.broken = true
 			err = errors.Join(err, cut)
 		}
-		return fmt.Errorf("price history: %w", err)
+		return err
 	}
 	h.size += int64(len(b))
 	return h.state.apply(r)
@@ -152,16 +163,17 @@ func seek(f *os.File, to int64) error {
 	return err
 }
 
-// turn begins a new day.
+// turn begins a new day. When that fails the next record tries again.
 func (h *History) turn(day string, now time.Time) error {
-	if err := h.log.Close(); err != nil {
-		return err
+	var closing error
+	if h.log != nil {
+		closing, h.log = h.log.Close(), nil
 	}
 	if err := h.open(day); err != nil {
-		h.log = nil
-		return err
+		return errors.Join(closing, err)
 	}
-	return h.tidy(now)
+	h.untidy = errors.Join(closing, h.tidy(now))
+	return nil
 }
 
 // tidy packs the days that are over and removes those that are too old or too much.

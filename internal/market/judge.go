@@ -60,17 +60,30 @@ func perGPU(r money.Rate, gpus float64) money.Rate {
 // what is looked at is what a price is beside the prices of its GPU and beside the
 // same machine on demand. It keeps the order.
 func judge(offers []providers.Offer, b *bands, stated bool) (good []providers.Offer, odd []Quarantined) {
-	type place struct{ region, zone, kind string }
+	type place struct {
+		region, zone, kind string
+		currency           money.Currency
+	}
 	onDemand := make(map[place]money.Rate, len(offers))
+	believed := func(o *providers.Offer) (low, high money.Rate, ok bool) {
+		if stated || o.Currency != money.USD {
+			return 0, 0, true
+		}
+		return b.of(o)
+	}
 	for i := range offers {
 		o := &offers[i]
 		if o.Kind != providers.OnDemand || o.Price <= 0 {
 			continue
 		}
-		onDemand[place{o.Region, o.Zone, o.Type}] = o.Price
+		if _, _, ok := believed(o); !ok {
+			continue // a price that is not believed says nothing of another
+		}
+		price := ListPrice(o)
+		onDemand[place{o.Region, o.Zone, o.Type, o.Currency}] = price
 		// Where a zone has no price of its own, the dearest of its region counts.
-		whole := place{o.Region, "*", o.Type}
-		onDemand[whole] = max(onDemand[whole], o.Price)
+		whole := place{o.Region, "*", o.Type, o.Currency}
+		onDemand[whole] = max(onDemand[whole], price)
 	}
 	out := func(i int, code reason.Code, args ...any) {
 		if odd == nil {
@@ -81,25 +94,23 @@ func judge(offers []providers.Offer, b *bands, stated bool) (good []providers.Of
 	for i := range offers {
 		o := &offers[i]
 		if o.Kind == providers.Spot {
-			p, ok := onDemand[place{o.Region, o.Zone, o.Type}]
+			p, ok := onDemand[place{o.Region, o.Zone, o.Type, o.Currency}]
 			if !ok {
-				p = onDemand[place{o.Region, "*", o.Type}]
+				p = onDemand[place{o.Region, "*", o.Type, o.Currency}]
 			}
-			if p > 0 && o.Price > p {
-				out(i, "spot_above_on_demand", "price", o.Price, "on_demand", p)
+			if list := ListPrice(o); p > 0 && list > p {
+				out(i, "spot_above_on_demand", "price", list, "on_demand", p)
 				continue
 			}
 		}
-		if !stated && o.Currency == money.USD {
-			if low, high, ok := b.of(o); !ok {
-				each := perGPU(ListPrice(o), o.GPUs)
-				if o.GPUs <= 0 {
-					out(i, "price_absurd", "price", o.Price, "high", high)
-				} else {
-					out(i, "price_outside_band", "price", money.Amount(each).Round(6), "low", low, "high", high, "gpu", cmp.Or(o.GPU, "a GPU that is not known"))
-				}
-				continue
+		if low, high, ok := believed(o); !ok {
+			each := perGPU(ListPrice(o), o.GPUs)
+			if o.GPUs <= 0 {
+				out(i, "price_absurd", "price", o.Price, "high", high)
+			} else {
+				out(i, "price_outside_band", "price", money.Amount(each).Round(6), "low", low, "high", high, "gpu", cmp.Or(o.GPU, "a GPU that is not known"))
 			}
+			continue
 		}
 		if odd != nil {
 			good = append(good, *o)

@@ -2,6 +2,7 @@ package market
 
 import (
 	"cmp"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -84,12 +85,21 @@ func (h *History) read(d dayFile, each func(*record) error) error {
 	defer f.Close()
 	var in io.Reader = f
 	if d.ending == packedDay {
-		if in, err = gzip.NewReader(f); err != nil {
-			return err
-		}
+		in, err = gzip.NewReader(f)
 	}
-	_, err = readLog(in, each)
+	if err == nil {
+		_, err = readLog(in, each)
+	}
+	if damaged(err) { // one bad day must not take the others with it
+		return nil
+	}
 	return err
+}
+
+// damaged reports whether a packed day ends where it should not.
+func damaged(err error) bool {
+	_, corrupt := errors.AsType[flate.CorruptInputError](err)
+	return corrupt || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum)
 }
 
 // teller goes through records in order.

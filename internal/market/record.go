@@ -130,7 +130,8 @@ func decode(b []byte) (*record, error) {
 }
 
 // readLog calls each with the records of a log, and returns how many bytes of it
-// are whole. Where a record is torn the rest is left out.
+// are whole. Where a record is torn, or goes with none before it, as after two
+// processes have used a folder, the rest is left out.
 func readLog(in io.Reader, each func(*record) error) (whole int64, err error) {
 	var head [8]byte
 	for {
@@ -159,7 +160,10 @@ func readLog(in io.Reader, each func(*record) error) (whole int64, err error) {
 		if err != nil {
 			return whole, nil //nolint:nilerr // as good as torn: what follows cannot be placed
 		}
-		if err := each(r); err != nil {
+		switch err := each(r); {
+		case errors.Is(err, errTorn):
+			return whole, nil
+		case err != nil:
 			return whole, err
 		}
 		whole += int64(len(head)) + int64(n)
@@ -227,8 +231,8 @@ func (s state) apply(r *record) error {
 		known.prices = append(known.prices, f.price)
 	}
 	for _, c := range r.changes {
-		if c.series >= len(known.prices) {
-			return fmt.Errorf("price history: a record of %s changes a price that no record before it has", r.at.Format(time.RFC3339))
+		if c.series < 0 || c.series >= len(known.prices) {
+			return fmt.Errorf("%w: the one of %s changes a price that none before it has", errTorn, r.at.Format(time.RFC3339))
 		}
 		known.prices[c.series] = c.price
 	}
