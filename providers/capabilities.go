@@ -112,6 +112,10 @@ type (
 	Scores interface {
 		Scores(ctx context.Context, instanceType string, regions []string, machines int) ([]Score, error)
 	}
+	// Gaps says what the last list of offers leaves out, and why. It makes no call.
+	Gaps interface {
+		Unmatched() []string
+	}
 	// BulkLauncher rents many machines in few calls.
 	BulkLauncher interface {
 		// LaunchMany is Launch for requests of one market, bound and group, which

@@ -383,7 +383,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		}}
 		adapter, err := byType[p.Type].Open(ctx, p.Name, p.Settings.JSON, env)
 		if err != nil {
-			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+			return nil, err // it names the account
 		}
 		a := &control.Account{
 			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics, Discounts: discounts(p.Discounts)}),

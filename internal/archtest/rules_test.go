@@ -173,7 +173,7 @@ var rules = []rule{
 			"./scheduler/...", "./queue/...", "./providers", "./providers/managed",
 			"./internal/money", "./internal/gpu", "./internal/budget", "./internal/reason", "./internal/scenario",
 			"./internal/spec", "./internal/state/...", "./internal/control/...", "./internal/market",
-			"./internal/api/...", "./internal/cli", "./internal/simcloud/...",
+			"./internal/api/...", "./internal/cli", "./internal/simcloud", "./internal/simcloud/simapi", "./internal/simcloud/simtest",
 		},
 		deny:  sdks,
 		deep:  true,

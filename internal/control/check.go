@@ -24,6 +24,7 @@ type Standing struct {
 	Capabilities providers.Capabilities `json:"capabilities"`
 	Projects     []string               `json:"projects,omitempty" doc:"that may use it; absent means all"`
 	Offers       int                    `json:"offers"`
+	Unmatched    []string               `json:"unmatched,omitempty" doc:"what is sold there and not offered here, since no price of it is known"`
 	Seen         time.Time              `json:"seen,omitzero" doc:"when its offers were last read whole"`
 	Tried        time.Time              `json:"tried,omitzero" doc:"when they were last asked for"`
 	Error        string                 `json:"error,omitzero" doc:"of that try; absent when it went well"`
@@ -63,6 +64,9 @@ func (b *Broker) standing(view *state.Tables, a *Account, now time.Time) Standin
 	}
 	if l.Err != nil {
 		s.Error = l.Err.Error()
+	}
+	if a.Unmatched != nil {
+		s.Unmatched = a.Unmatched()
 	}
 	if why := b.unreachable(a); !why.IsZero() {
 		s.Unreachable = &why
@@ -226,6 +230,9 @@ func offered(s *Standing, now time.Time) Finding {
 		f.Result, f.Text = CheckUnknown, "not read yet"
 	case s.Offers == 0:
 		f.Result, f.Text = CheckNote, f.Text+": nothing is offered there"
+	}
+	if len(s.Unmatched) > 0 {
+		f.Text += "; left out: " + strings.Join(s.Unmatched, "; ")
 	}
 	return f
 }

@@ -30,11 +30,14 @@ func reasons(counts []scheduler.Count) (out []string) {
 	return out
 }
 
-// prepaid is an account that is paid in advance.
+// prepaid is an account that is paid in advance, at a provider that sells more
+// than it has prices for.
 type prepaid struct {
 	providers.Provider
 	left money.Amount
 }
+
+func (p *prepaid) Unmatched() []string { return []string{"2 types without a price"} }
 
 func (p *prepaid) Unwrap() providers.Provider { return p.Provider }
 
@@ -52,7 +55,7 @@ func TestACheckSaysWhatIsWrong(t *testing.T) {
 	}{
 		{name: "all is well", left: 12 * money.Unit, want: map[string]string{
 			"reachable": "ok it answers", "credentials": "ok they are valid", "public_url": "note no machine there has called in yet",
-			"offers": "ok read", "quotas": "ok 3 known", "balance": "ok 12.00 USD are left", "cool_downs": "ok none",
+			"offers": "ok left out: 2 types without a price", "quotas": "ok 3 known", "balance": "ok 12.00 USD are left", "cool_downs": "ok none",
 		}},
 		{name: "credentials", left: money.Unit, failed: true, fault: simapi.Fault{Effect: simapi.Denied, For: simapi.Duration(time.Hour)}, want: map[string]string{
 			"reachable": "ok it answers", "credentials": "failed ", "quotas": "unknown ",

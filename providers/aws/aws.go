@@ -37,6 +37,7 @@ type Adapter struct {
 	clients map[string]*clients
 	pricing *pricing.Client
 	asked   guard
+	providers.LeftOut
 
 	mu    sync.Mutex
 	sides map[string]sides  // by region, as last seen

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -90,7 +91,11 @@ func (a *Adapter) regionOffers(ctx context.Context, c *clients) ([]providers.Off
 			})
 		}
 	}
+	var lines []string
 	if len(unpriced) > 0 {
+		lines = []string{c.region + ": instance types without an on-demand price: " + strings.Join(slices.Sorted(maps.Keys(unpriced)), ", ")}
+	}
+	if a.Note(c.region, lines...) && len(unpriced) > 0 {
 		a.log.InfoContext(ctx, "instance types without an on-demand price are left out", "provider", a.name, "region", c.region, "count", len(unpriced))
 	}
 	return out, nil

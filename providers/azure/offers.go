@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,11 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 	for _, n := range missing {
 		unmatched += n
 	}
-	if scope.Region == "" && a.unmatched.Swap(int64(unmatched)) != int64(unmatched) {
+	var lines []string
+	if unmatched > 0 {
+		lines = []string{fmt.Sprintf("%d offers of sizes without a retail price", unmatched)}
+	}
+	if scope.Region == "" && a.Note("", lines...) && unmatched > 0 {
 		a.log.InfoContext(ctx, "offers without a price are left out", "offers", unmatched)
 	}
 	out := slices.Concat(found...)

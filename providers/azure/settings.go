@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gpubroker/internal/gpu"
@@ -233,7 +232,7 @@ type Adapter struct {
 	cloud   *cloud
 	prices  *prices
 
-	unmatched atomic.Int64 // offers that were last left out for want of a price
+	providers.LeftOut
 
 	mu    sync.Mutex
 	busy  map[string]*turn // launches under way, by request

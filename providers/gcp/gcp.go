@@ -3,9 +3,7 @@ package gcp
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	compute "cloud.google.com/go/compute/apiv1"
@@ -34,8 +32,9 @@ type Adapter struct {
 	turns turns
 	seen  memory
 
-	mu        sync.Mutex
-	unmatched []string
+	// LeftOut holds machine types without a price, and prices of GPUs that no
+	// machine type brings.
+	providers.LeftOut
 }
 
 // Name is the account's name.
@@ -101,13 +100,4 @@ T=$(m instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"
 Z=$(m instance/zone)
 printf 'header = "Authorization: Bearer %%s"\n' "$T" |
   curl -fsS -K - -X DELETE "%s/compute/v1/projects/%s/zones/${Z##*/}/instances/$(m instance/name)"`, base, a.set.Project)
-}
-
-// Unmatched says what the last list of offers leaves out and why, a line for each
-// reason: machine types without a price, and prices of GPUs that no machine type
-// brings.
-func (a *Adapter) Unmatched() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.unmatched)
 }

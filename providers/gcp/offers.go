@@ -67,11 +67,7 @@ func (a *Adapter) count(ctx context.Context, left map[string]int, unused []strin
 	for _, name := range unused {
 		lines = append(lines, fmt.Sprintf("sku %q: no machine type is known to bring this GPU", name))
 	}
-	a.mu.Lock()
-	same := slices.Equal(lines, a.unmatched)
-	a.unmatched = lines
-	a.mu.Unlock()
-	if !same && len(lines) > 0 {
+	if a.Note("", lines...) && len(lines) > 0 {
 		a.log.InfoContext(ctx, "offers without a price are left out", slog.String("provider", a.name), slog.Int("offers", n), slog.Int("skus", len(unused)), slog.String("why", strings.Join(lines, "; ")))
 	}
 }

@@ -89,6 +89,7 @@ type Provider struct {
 	Quotas        func(ctx context.Context) ([]providers.Quota, error)
 	Preflight     func(ctx context.Context) error
 	Balance       func(ctx context.Context) (providers.Funds, error)
+	Unmatched     func() []string // what the last list of offers leaves out
 	Scores        func(ctx context.Context, instanceType string, regions []string, machines int) ([]providers.Score, error)
 	LaunchMany    func(ctx context.Context, reqs []providers.LaunchRequest) []providers.LaunchAnswer
 	Console       func(ctx context.Context, ref providers.Ref) ([]byte, error)
@@ -181,6 +182,15 @@ func (p *Provider) resolve() {
 	if a, ok := Find[providers.BulkLauncher](p.inner); ok {
 		p.LaunchMany = func(ctx context.Context, reqs []providers.LaunchRequest) []providers.LaunchAnswer {
 			return p.launchMany(ctx, a, reqs)
+		}
+	}
+	if a, ok := Find[providers.Gaps](p.inner); ok {
+		p.Unmatched = func() []string {
+			var lines []string
+			for _, l := range a.Unmatched() {
+				lines = append(lines, p.secrets.line(l))
+			}
+			return lines
 		}
 	}
 	if a, ok := Find[providers.Console](p.inner); ok {

@@ -186,7 +186,11 @@ func (a *Adapter) Offers(ctx context.Context, scope providers.Scope) ([]provider
 			return nil, err
 		}
 	}
+	var lines []string
 	if c.unpriced > 0 {
+		lines = []string{fmt.Sprintf("%d types without a price", c.unpriced)}
+	}
+	if a.Note("", lines...) && c.unpriced > 0 {
 		a.log.WarnContext(ctx, "types without a price are left out", "provider", a.name, "types", c.unpriced)
 	}
 	return c.offers, nil

@@ -25,6 +25,7 @@ type Adapter struct {
 	graph *rest.Client
 	once  *rest.Once
 	log   *slog.Logger
+	providers.LeftOut
 }
 
 // Name is the account's name.
