@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -248,12 +249,20 @@ func killTree(root int, self bool) {
 }
 
 // descendants are the living processes below root, zombies left out.
-func descendants(root int) []int {
+func descendants(root int) []int { return readForest().below(root) }
+
+// forest is the processes of the machine at one moment.
+type forest struct {
+	children map[int][]int
+	dead     map[int]bool // zombies
+}
+
+func readForest() forest {
 	children := map[int][]int{}
 	dead := map[int]bool{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return forest{}
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -267,11 +276,15 @@ func descendants(root int) []int {
 		children[parent] = append(children[parent], pid)
 		dead[pid] = state == 'Z' || state == 'X'
 	}
+	return forest{children, dead}
+}
+
+func (f forest) below(root int) []int {
 	var found []int
-	for queue := children[root]; len(queue) > 0; {
+	for queue := slices.Clone(f.children[root]); len(queue) > 0; {
 		pid := queue[0]
-		queue = append(queue[1:], children[pid]...)
-		if !dead[pid] {
+		queue = append(queue[1:], f.children[pid]...)
+		if !f.dead[pid] {
 			found = append(found, pid)
 		}
 	}

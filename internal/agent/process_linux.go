@@ -31,6 +31,7 @@ type processes struct {
 	user      bool // with a user namespace
 	groups    cgroups
 	open      error // why commands can reach what is denied
+	seen      *lastForest
 	log       *slog.Logger
 }
 
@@ -42,7 +43,7 @@ func NewProcesses(state string, deny []netip.AddrPort, log *slog.Logger) (Execut
 	if err != nil {
 		return nil, fmt.Errorf("agent: find this program: %w", err)
 	}
-	p := &processes{self: self, log: log, groups: findCgroups(state)}
+	p := &processes{self: self, log: log, groups: findCgroups(state), seen: &lastForest{}}
 	if len(deny) > 0 {
 		p.open = p.groups.fence(state, deny)
 	}
@@ -141,7 +142,7 @@ func (p *processes) spawn(job initJob, output *os.File, c *Command) (*process, e
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 	}
-	run := &process{cmd: cmd, orders: ordersW, report: reportR, namespace: p.namespace, dir: job.Dir, log: p.log}
+	run := &process{seen: p.seen, cmd: cmd, orders: ordersW, report: reportR, namespace: p.namespace, dir: job.Dir, log: p.log}
 	if c != nil {
 		run.memory = c.Memory
 		if run.group, err = p.groups.create(c.ID, c.Memory); err != nil {
@@ -210,6 +211,7 @@ func killMarked(folder string) int {
 
 // process is one init with what runs below it.
 type process struct {
+	seen      *lastForest
 	cmd       *exec.Cmd
 	orders    *os.File
 	report    *os.File
@@ -333,8 +335,9 @@ func (r *process) watchMemory(done <-chan struct{}) {
 // treeMemory is the memory that the processes below root use. Resident sizes
 // count shared pages many times over; only when their sum is above limit are the
 // exact shares read, which costs the kernel more.
-func treeMemory(root int, limit int64) int64 {
-	pids := descendants(root)
+func treeMemory(root int, limit int64) int64 { return memoryOf(descendants(root), limit) }
+
+func memoryOf(pids []int, limit int64) int64 {
 	var rss int64
 	for _, pid := range pids {
 		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")

@@ -37,10 +37,11 @@ var (
 )
 
 // Times of the tool: it is taken for stuck after nvidiaSilent, and started anew
-// at most so often.
+// ever more seldom.
 const (
 	nvidiaSilent = time.Minute
 	nvidiaAgain  = time.Minute
+	nvidiaSeldom = time.Hour
 )
 
 // nvidia reads one nvidia-smi that runs as long as it is needed: to start it each
@@ -65,16 +66,16 @@ func openNvidia(ctx context.Context, tool string, every time.Duration, log *slog
 	r := &nvidia{every: every, log: log, cancel: cancel, rows: map[int]gpuRow{}}
 	r.done.Go(func() {
 		fields := nvidiaFields
-		for ctx.Err() == nil {
+		for n := 1; ctx.Err() == nil; n++ {
 			lines, err := r.follow(ctx, tool, fields)
 			if lines == 0 && len(fields) > len(nvidiaOlder) && ctx.Err() == nil {
-				fields = nvidiaOlder
+				fields, n = nvidiaOlder, 0
 				continue
 			}
 			if ctx.Err() == nil {
 				log.Warn("nvidia-smi ended; GPUs are unknown until it is started again", "err", err)
 			}
-			if pause(ctx, nvidiaAgain) != nil {
+			if pause(ctx, backoff(n, nvidiaAgain, nvidiaSeldom)) != nil {
 				return
 			}
 		}

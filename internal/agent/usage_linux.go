@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +25,7 @@ func (r *process) Used() Used {
 		u = r.group.used()
 	}
 	if u.CPU == nil || u.Memory == nil {
-		tree := treeUsed(r.cmd.Process.Pid)
+		tree := treeUsed(r.cmd.Process.Pid, r.seen.read())
 		if u.CPU == nil {
 			u.CPU = tree.CPU
 		}
@@ -77,9 +78,10 @@ const ticksPerSecond = 100
 
 // treeUsed sums up the processes below root, and root's books of those that have
 // ended. Pages that several share count several times: it is an upper bound.
-func treeUsed(root int) Used {
+func treeUsed(root int, f forest) Used {
+	pids := append(f.below(root), root)
 	var ticks int64
-	for _, pid := range append(descendants(root), root) {
+	for _, pid := range pids {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			continue // it has just ended: its parent's books have it soon
@@ -95,7 +97,23 @@ func treeUsed(root int) Used {
 			ticks += n
 		}
 	}
-	return Used{CPU: new(time.Duration(ticks) * time.Second / ticksPerSecond), Memory: new(treeMemory(root, math.MaxInt64))}
+	return Used{CPU: new(time.Duration(ticks) * time.Second / ticksPerSecond), Memory: new(memoryOf(pids, math.MaxInt64))}
+}
+
+// lastForest is read once for all commands that are looked at together.
+type lastForest struct {
+	mu sync.Mutex
+	at time.Time
+	forest
+}
+
+func (l *lastForest) read() forest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.at) > 500*time.Millisecond {
+		l.forest, l.at = readForest(), time.Now()
+	}
+	return l.forest
 }
 
 // machineReader reads what the machine does between two looks.
