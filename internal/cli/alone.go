@@ -52,6 +52,9 @@ func (a *app) shelf(ctx context.Context, public bool) (m *market.Market, day str
 		done := a.slow("reading public prices, for 5s at most")
 		ctx, cancel := context.WithTimeout(ctx, publicTime)
 		for _, l := range a.Public(ctx) {
+			if l.Err == nil && len(l.Offers.Offers) == 0 {
+				l.Err = errors.New("the list is empty") // no cloud sells nothing
+			}
 			if l.Err != nil {
 				why := firstLine(l.Err)
 				if errors.Is(l.Err, context.DeadlineExceeded) {

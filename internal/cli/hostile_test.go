@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/csv"
 	"strings"
 	"testing"
@@ -85,5 +86,17 @@ func TestATableForSpreadsheetsHoldsNoFormulas(t *testing.T) {
 				t.Errorf("%q became %q", typ, cell)
 			}
 		}
+	}
+}
+
+// A feed that lists nothing does not take the snapshot's prices away.
+func TestAnEmptyFeedLeavesTheSnapshot(t *testing.T) {
+	var said strings.Builder
+	a := &app{Wiring: Wiring{Now: time.Now, Public: func(context.Context) []PublicList {
+		return []PublicList{{Title: "Microsoft Azure", Type: "azure"}}
+	}}, Streams: Streams{Err: &said}}
+	m, _ := a.shelf(t.Context(), true)
+	if n := len(m.Lists()["azure"].Offers); n == 0 || !strings.Contains(said.String(), "Azure could not be read") {
+		t.Errorf("%d offers: %s", n, said.String())
 	}
 }

@@ -300,7 +300,9 @@ func (c *Client) Line(s string) string {
 	}
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+		// The last word goes whole: a part of a secret that others know to hide would
+		// not be known again.
+		s = s[:max(0, strings.LastIndexByte(s[:maxMessage], ' '))] + "…"
 	}
 	return s
 }

@@ -183,6 +183,22 @@ func TestAnswersThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// TestNoSecretIsCutInTwo: what others know to hide, such as a word of a machine's user
+// data that the cloud repeats, stands whole in the cloud's words or not at all.
+func TestNoSecretIsCutInTwo(t *testing.T) {
+	c := client(t, &script{})
+	for n := range 80 {
+		words := strings.Repeat("x", 240+n) + " join-token-of-a-machine " + strings.Repeat("y ", 40)
+		line := c.Line(words)
+		if strings.Contains(line, "join") && !strings.Contains(line, "join-token-of-a-machine") || len(line) > 310 {
+			t.Fatalf("%d: %q", n, line)
+		}
+	}
+	if line := c.Line("\x1b[2Ja\u009bb\nc"); line != "[2Ja b c" {
+		t.Errorf("%q", line)
+	}
+}
+
 func TestAContextThatHasEndedSendsNothing(t *testing.T) {
 	s := &script{answers: []func(http.ResponseWriter, *http.Request){status(200)}}
 	ctx, cancel := context.WithCancel(t.Context())
