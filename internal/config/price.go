@@ -88,6 +88,12 @@ func (k checker) prices(at string, p *Provider) {
 		if c.Zone != "" && c.Region == "" {
 			k.Errorf(where+".zone", "add region", "a zone stands in a region")
 		}
+		for n, first := range p.Commitments[:i] {
+			if first.Type == c.Type && first.Kind == c.Kind && (first.Region == "" || first.Region == c.Region) && (first.Zone == "" || first.Zone == c.Zone) {
+				k.Errorf(where, "add its machines to that one, or put the narrower one first", "it would never count: commitments[%d] is of the same machines and comes first", n)
+				break
+			}
+		}
 		if c.Sunk.Amount != 0 && c.Sunk.Currency != k.config.Currency && !k.Faulty(where+".sunk") && !k.Faulty("currency") {
 			k.Errorf(where+".sunk", "", "the ledger is in %s, found %s", k.config.Currency, c.Sunk)
 		}
