@@ -110,7 +110,7 @@ bench: ## Run the benchmarks: PKG=./scheduler/... BENCH=Plan COUNT=5
 	@set -o pipefail; .ci/testenv go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | .ci/benchtable
 
 .PHONY: emulators
-emulators: ## Install the emulators of Google's and Azure's object stores that the tests run
+emulators: ## Install other people's emulators of clouds and object stores that the tests run
 	@.ci/emulators
 
 .PHONY: lint
