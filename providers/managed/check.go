@@ -78,12 +78,23 @@ func SortOut(provider string, offers []providers.Offer, now time.Time) Catalog {
 			why = KeyTwice
 		}
 		if why != "" {
-			c.Quarantined = append(c.Quarantined, Quarantined{Offer: o, Reason: why})
+			c.Quarantined = append(c.Quarantined, Quarantined{Offer: showable(o), Reason: why})
 			continue
 		}
 		c.Offers = append(c.Offers, o)
 	}
 	return c
+}
+
+// showable is an offer without what JSON cannot hold.
+func showable(o providers.Offer) providers.Offer {
+	for _, f := range [...]*float64{&o.GPUs, &o.VCPU} {
+		if math.IsNaN(*f) || math.IsInf(*f, 0) {
+			*f = 0
+		}
+	}
+	o.Seen = providers.Sane(o.Seen)
+	return o
 }
 
 func checkOffer(provider string, o providers.Offer, now time.Time) Reason {

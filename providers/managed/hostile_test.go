@@ -3,7 +3,10 @@ package managed_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,5 +88,36 @@ func TestImpossibleMomentsAreUnknown(t *testing.T) {
 		if _, err := json.Marshal(list); err != nil {
 			t.Errorf("%d: %v", s, err)
 		}
+	}
+}
+
+// A catalog that breaks the contract as a whole is a line in the log, and can be
+// shown.
+func TestABrokenCatalogIsOneLine(t *testing.T) {
+	var log strings.Builder
+	p := managed.New(&script{offers: func(context.Context) ([]providers.Offer, error) {
+		out := make([]providers.Offer, 1000)
+		for i := range out {
+			out[i] = providers.Offer{Market: providers.Market{Provider: "acme", Type: fmt.Sprint(i), Kind: providers.Spot}, Price: 1, Currency: "USD", Seen: time.Now()}
+			switch i % 3 {
+			case 0:
+				out[i].GPUs = math.NaN()
+			case 1:
+				out[i].VCPU = math.Inf(1)
+			case 2:
+				out[i].Seen = time.Unix(1<<50, 0)
+			}
+		}
+		return out, nil
+	}}, managed.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	c, err := p.Catalog(t.Context(), providers.Scope{})
+	if err != nil || len(c.Quarantined) != 1000 {
+		t.Fatalf("%d are quarantined, %v", len(c.Quarantined), err)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "offers=667") {
+		t.Errorf("%d lines: %.500s", n, log.String())
+	}
+	if _, err := json.Marshal(c.Quarantined); err != nil {
+		t.Error(err)
 	}
 }

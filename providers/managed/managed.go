@@ -247,8 +247,16 @@ func (p *Provider) Catalog(ctx context.Context, scope providers.Scope) (Catalog,
 		return Catalog{}, err
 	}
 	c := SortOut(p.name, offers, time.Now())
+	told := map[Reason]int{}
 	for _, q := range c.Quarantined {
-		p.breach(ctx, OpOffers, q.Reason, q.Offer.Market.String())
+		p.opts.Metrics.breach(p.name, OpOffers, q.Reason)
+		told[q.Reason]++
+	}
+	for _, q := range c.Quarantined { // a line for each reason: there may be a whole catalog of offers
+		if n := told[q.Reason]; n > 0 {
+			p.log.WarnContext(ctx, "provider broke its contract", "op", OpOffers, "reason", string(q.Reason), "target", q.Offer.Market.String(), "offers", n)
+			delete(told, q.Reason)
+		}
 	}
 	for i := range c.Offers {
 		p.lower(&c.Offers[i])
