@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/csv"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -98,5 +99,18 @@ func TestAnEmptyFeedLeavesTheSnapshot(t *testing.T) {
 	m, _ := a.shelf(t.Context(), true)
 	if n := len(m.Lists()["azure"].Offers); n == 0 || !strings.Contains(said.String(), "Azure could not be read") {
 		t.Errorf("%d offers: %s", n, said.String())
+	}
+}
+
+// A moment that is further away than a duration can say is shown all the same.
+func TestTheFarthestMoments(t *testing.T) {
+	l := look{now: time.Now}
+	for _, at := range []time.Time{time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)} {
+		if text := l.age(at); !strings.Contains(text, "d") {
+			t.Errorf("%s is %q", at, text)
+		}
+	}
+	if text := span(math.MinInt64); !strings.HasPrefix(text, "-1067") {
+		t.Error(text)
 	}
 }

@@ -206,7 +206,7 @@ func (l look) age(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	d := l.now().Sub(t)
+	d := max(l.now().Sub(t), -math.MaxInt64) // its negative must be one, too
 	if d < 0 {
 		return "in " + span(-d)
 	}
@@ -223,7 +223,7 @@ func span(d time.Duration) string {
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 	if d < 0 {
-		return "-" + span(-d)
+		return "-" + span(-max(d, -math.MaxInt64))
 	}
 	if d < time.Second {
 		return fmt.Sprintf("%dms", d.Milliseconds())
