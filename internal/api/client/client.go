@@ -7,6 +7,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,7 +32,13 @@ type Settings struct {
 	CA    string `json:"ca,omitempty"` // PEM of the authority that signed its certificate; "" means the system's
 	// Transport, when set, carries the calls instead, and CA is not used.
 	Transport http.RoundTripper `json:"-"`
+	// Wait is how long the answer to a read may take to begin; 0 means two minutes. A
+	// carrier of one's own has its own patience.
+	Wait time.Duration `json:"-"`
 }
+
+// readTime is enough for all that a broker only looks up.
+const readTime = 2 * time.Minute
 
 // Client calls one broker. It is safe for concurrent use.
 type Client struct {
@@ -72,14 +79,21 @@ func New(s Settings) (*Client, error) {
 		return nil, fmt.Errorf("broker address %q: expected http://HOST:PORT or https://HOST:PORT", s.URL)
 	}
 	carrier := s.Transport
+	reads := carrier
 	if carrier == nil {
-		if carrier, err = transport(s.CA); err != nil {
+		t, err := transport(s.CA)
+		if err != nil {
 			return nil, err
 		}
+		carrier = t
+		// What changes something may take its time; who only looks is told.
+		t = t.Clone()
+		t.ResponseHeaderTimeout = cmp.Or(s.Wait, readTime)
+		reads = t
 	}
 	c := &Client{base: base, token: s.Token, once: &http.Client{Transport: carrier, CheckRedirect: noRedirect}}
 	retry := &retryablehttp.Client{
-		HTTPClient: c.once, RetryMax: 3, RetryWaitMin: 200 * time.Millisecond, RetryWaitMax: 2 * time.Second,
+		HTTPClient: &http.Client{Transport: reads, CheckRedirect: noRedirect}, RetryMax: 3, RetryWaitMin: 200 * time.Millisecond, RetryWaitMax: 2 * time.Second,
 		CheckRetry: worthAnother, Backoff: retryablehttp.LinearJitterBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	c.again = retry.StandardClient()

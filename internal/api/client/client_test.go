@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gpubroker/internal/api"
 )
@@ -77,5 +78,20 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 	if stolen != "" {
 		t.Errorf("the other server was sent %q", stolen)
+	}
+}
+
+// Something that takes calls and answers none is no broker.
+func TestAReadThatIsNeverAnsweredEnds(t *testing.T) {
+	gone := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-gone }))
+	defer srv.Close()
+	defer close(gone)
+	c, err := New(Settings{URL: srv.URL, Wait: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Jobs(t.Context(), JobQuery{}); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("%v", err)
 	}
 }
