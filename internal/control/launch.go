@@ -295,7 +295,7 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 	if m == nil {
 		return b.missing(ctx, a, i, asked)
 	}
-	changed := i.CloudID == "" && m.Ref.ID != "" || i.Launched.IsZero() || !i.Missing.IsZero() ||
+	changed := i.CloudID == "" && m.Ref.ID != "" || i.Launched.IsZero() || !i.Missing.IsZero() || goes(i, m) ||
 		m.End.After(i.End) || m.State == providers.Terminated || i.State == queue.InstanceLaunching && !i.Unknown.IsZero() ||
 		overBound(i, m)
 	if !changed || m.State == providers.Terminated && i.State == queue.InstanceTerminating && !i.Ended.IsZero() {
@@ -328,11 +328,23 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 		if err := b.accepted(tx, i, *m); err != nil {
 			return err
 		}
+		if goes(i, m) {
+			why, outcome := causeOf(i, m)
+			b.coolLost(tx, i, why)
+			return b.end(tx, i.ID, why, outcome)
+		}
 		if overBound(i, m) {
 			return b.drain(tx, i.ID, reason.New("price_over_bound", "bound", i.Bound, "price", m.Price), queue.Moved, time.Time{})
 		}
 		return nil
 	})
+}
+
+// goes reports whether the provider has taken a machine that it does not show as
+// ended yet, or never will until it is deleted: nothing runs on it any more.
+func goes(i *queue.Instance, m *providers.Instance) bool {
+	return m.State == providers.Stopping && (m.Cause == providers.CausePreempted || m.Cause == providers.CausePrice) &&
+		i.State != queue.InstanceTerminating
 }
 
 // overBound reports whether a machine that works has become dearer than its
@@ -375,8 +387,10 @@ func (b *Broker) missing(ctx context.Context, a *Account, i *queue.Instance, ask
 	if asked.Before(born.Add(lag)) {
 		return nil
 	}
-	_, err := a.Describe(ctx, ref(i))
+	m, err := a.Describe(ctx, ref(i))
 	switch {
+	case err == nil && m.State == providers.Terminated:
+		return b.compare(ctx, a, i, &m, asked)
 	case err == nil:
 		return nil // it is there: the list lags
 	case providers.CodeOf(err) != providers.NotFound:

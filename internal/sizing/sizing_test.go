@@ -39,10 +39,17 @@ func TestTuningNeedsAreThePublishedOnes(t *testing.T) {
 		b      float64
 		gb     float64
 	}{
-		{sizing.Full, 7, 126 + 1.5}, {sizing.Full, 30, 600}, {sizing.Full, 175, 175*18 + 1.5},
-		{sizing.FullBF16, 7, 60}, {sizing.FullBF16, 70, 600},
-		{sizing.LoRA, 7, 16}, {sizing.LoRA, 70, 160},
-		{sizing.QLoRA8, 14, 20}, {sizing.QLoRA4, 14, 12}, {sizing.QLoRA4, 70, 48}, {sizing.QLoRA2, 70, 24},
+		{sizing.Full, 7, 126 + 1.5},
+		{sizing.Full, 30, 600},
+		{sizing.Full, 175, 175*18 + 1.5},
+		{sizing.FullBF16, 7, 60},
+		{sizing.FullBF16, 70, 600},
+		{sizing.LoRA, 7, 16},
+		{sizing.LoRA, 70, 160},
+		{sizing.QLoRA8, 14, 20},
+		{sizing.QLoRA4, 14, 12},
+		{sizing.QLoRA4, 70, 48},
+		{sizing.QLoRA2, 70, 24},
 	} {
 		got := need(t, sizing.Model{Parameters: c.b * 1e9, Method: c.method})
 		if math.Abs(float64(got.Total)/gb-c.gb) > 0.02*c.gb {
@@ -76,7 +83,10 @@ func TestInferenceNeeds(t *testing.T) {
 
 func TestNeedsThatCannotBeTold(t *testing.T) {
 	for _, m := range []sizing.Model{
-		{Method: sizing.Full}, {Parameters: math.NaN(), Method: sizing.Full}, {Parameters: 7e9}, {Parameters: 7e9, Method: "magic"},
+		{Method: sizing.Full},
+		{Parameters: math.NaN(), Method: sizing.Full},
+		{Parameters: 7e9},
+		{Parameters: 7e9, Method: "magic"},
 		{Parameters: 7e9, Method: sizing.Infer, Precision: sizing.FP64},
 	} {
 		if got, err := m.Memory(); err == nil {
@@ -150,8 +160,14 @@ func TestStreams(t *testing.T) {
 		id, preset string
 		want       int
 	}{
-		{"t4", "p5", 9}, {"t4", "p3", 20}, {"l4", "p5", 19}, {"l4", "p3", 43}, {"l40s", "p5", 29}, {"rtx-pro-6000-se", "p5", 43},
-		{"a100-sxm-80gb", "p5", 0}, {"h100-sxm-80gb", "p5", 0},
+		{"t4", "p5", 9},
+		{"t4", "p3", 20},
+		{"l4", "p5", 19},
+		{"l4", "p3", 43},
+		{"l40s", "p5", 29},
+		{"rtx-pro-6000-se", "p5", 43},
+		{"a100-sxm-80gb", "p5", 0},
+		{"h100-sxm-80gb", "p5", 0},
 	} {
 		v.Preset = c.preset
 		got, ok := v.Streams(gpu.Builtin(), fact(t, c.id)).Get()
@@ -179,9 +195,21 @@ func TestSeats(t *testing.T) {
 		gib  int64
 		want int
 	}{
-		{"t4", 4, 4}, {"t4", 8, 2}, {"t4", 16, 1}, {"t4", 24, 0}, {"l4", 4, 6}, {"l4", 8, 3}, {"l4", 12, 2}, {"l4", 24, 1},
-		{"l40s", 4, 12}, {"l40s", 8, 6}, {"l40s", 16, 3}, {"rtx-pro-6000-se", 4, 24}, {"rtx-pro-6000-se", 24, 4},
-		{"h100-sxm-80gb", 8, 0}, {"rtx-4090", 8, 0},
+		{"t4", 4, 4},
+		{"t4", 8, 2},
+		{"t4", 16, 1},
+		{"t4", 24, 0},
+		{"l4", 4, 6},
+		{"l4", 8, 3},
+		{"l4", 12, 2},
+		{"l4", 24, 1},
+		{"l40s", 4, 12},
+		{"l40s", 8, 6},
+		{"l40s", 16, 3},
+		{"rtx-pro-6000-se", 4, 24},
+		{"rtx-pro-6000-se", 24, 4},
+		{"h100-sxm-80gb", 8, 0},
+		{"rtx-4090", 8, 0},
 	} {
 		if got, ok := sizing.Seats(fact(t, c.id), c.gib<<30).Get(); !ok || got != c.want {
 			t.Errorf("%s with %d GiB each: %d seats (known %t), want %d", c.id, c.gib, got, ok, c.want)
@@ -195,8 +223,14 @@ func TestPrecisions(t *testing.T) {
 		id        string
 		can       bool
 	}{
-		{sizing.FP8, "a100-sxm-80gb", false}, {sizing.FP8, "l4", true}, {sizing.FP8, "h100-sxm-80gb", true}, {sizing.FP8, "mi300x", true},
-		{sizing.FP4, "h100-sxm-80gb", false}, {sizing.FP4, "b200", true}, {sizing.INT4, "h100-sxm-80gb", true}, {sizing.BF16, "t4", false},
+		{sizing.FP8, "a100-sxm-80gb", false},
+		{sizing.FP8, "l4", true},
+		{sizing.FP8, "h100-sxm-80gb", true},
+		{sizing.FP8, "mi300x", true},
+		{sizing.FP4, "h100-sxm-80gb", false},
+		{sizing.FP4, "b200", true},
+		{sizing.INT4, "h100-sxm-80gb", true},
+		{sizing.BF16, "t4", false},
 	} {
 		rate, ok := c.precision.Rate(fact(t, c.id)).Get()
 		if ok && (rate > 0) != c.can || !ok && c.can {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -35,9 +34,7 @@ func BenchmarkRefresh(b *testing.B) {
 	}
 	// Trust is read once, at the first connection.
 	for _, name := range []string{"SSL_CERT_FILE", "AWS_CA_BUNDLE"} {
-		if err := os.Setenv(name, filepath.Join(dir, "ca.pem")); err != nil {
-			b.Fatal(err)
-		}
+		b.Setenv(name, filepath.Join(dir, "ca.pem"))
 	}
 	pair, err := authority.Server([]string{"127.0.0.1"})
 	if err != nil {

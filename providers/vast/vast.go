@@ -86,14 +86,8 @@ func (a *Adapter) call(ctx context.Context, c rest.Call) error {
 	return err
 }
 
-const (
-	// pollTime is how often the list is read for instances that were outbid.
-	pollTime = 4 * time.Second
-	// outbidAgo is how far back a notice of one lies. The broker waits for that long
-	// after the moment of a notice, for what is still being saved: on a machine that
-	// stands nothing is.
-	outbidAgo = 30 * time.Second
-)
+// pollTime is how often the list is read for instances that were outbid.
+const pollTime = 4 * time.Second
 
 // Interruptions tells of instances that lost their machine to a higher bid. Vast
 // warns of none, and ends none: it stops them, goes on charging their disk, and
@@ -132,7 +126,7 @@ func (a *Adapter) Interruptions(ctx context.Context) (<-chan providers.Notice, e
 				select {
 				case <-ctx.Done():
 					return
-				case out <- providers.Notice{Ref: i.Ref, Kind: providers.NoticePreempt, At: time.Now().UTC().Add(-outbidAgo)}:
+				case out <- providers.Notice{Ref: i.Ref, Kind: providers.NoticePreempt, At: time.Now().UTC()}:
 				}
 			}
 			told = now

@@ -198,7 +198,7 @@ func TestBeingOutbid(t *testing.T) {
 		var told []string
 		go func() {
 			for n := range notices {
-				told = append(told, fmt.Sprint(n.Ref.Request, n.Kind, time.Since(n.At) >= 30*time.Second))
+				told = append(told, fmt.Sprint(n.Ref.Request, n.Kind, time.Since(n.At) < time.Second))
 			}
 			told = append(told, "closed")
 		}()

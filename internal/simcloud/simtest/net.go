@@ -8,12 +8,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"gpubroker/internal/certs"
 )
@@ -103,7 +103,7 @@ func (n *Net) serve(host string, h http.Handler, secure *tls.Config) {
 	n.mu.Lock()
 	n.hosts[host] = l
 	n.mu.Unlock()
-	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Hour, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
