@@ -272,7 +272,7 @@ func TestWhatIsSent(t *testing.T) {
 		}
 		req = request("r3")
 		req.UserData = strings.Repeat("x", 100) + secret
-		for n := range 1200 {
+		for n := range 6000 {
 			req.UserData += fmt.Sprint(n * 7919 % 99991)
 		}
 		before := len(s.world.Truth())
