@@ -51,7 +51,7 @@ var rules = []rule{
 	{
 		name: "providers is a contract",
 		from: []string{"./providers"},
-		only: vocab,
+		only: append([]string{"./internal/nearest"}, vocab...),
 		deny: append([]string{otherModules}, outside...),
 		deep: true,
 		why:  "whoever writes an adapter or a decision reads it without a client library",

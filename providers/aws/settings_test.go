@@ -26,7 +26,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		`{"regions": ["us-east-1"], "endpoints": {"s3": "http://x"}}`: `"s3"`,
 		`{"regions": ["us-east-1"], "endpoint": "localhost:80"}`:      "want a URL",
 		`{"regions": ["us-east-1"], "by_region": {"us-west-2": {}}}`:  "not among the regions",
-		`{"region": "us-east-1"}`:                                     "unknown field",
+		`{"region": "us-east-1"}`:                                     `did you mean "regions"`,
 	} {
 		_, err := aws.Descriptor().Open(t.Context(), "a", json.RawMessage(text), providers.Env{Owner: "o", Secret: func(string) (string, error) { return "s", nil }})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "provider a: ") {

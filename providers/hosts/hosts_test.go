@@ -298,7 +298,7 @@ func TestSettingsThatCannotBeRightAreRefused(t *testing.T) {
 		"vague gpu":   {`{"state": "STATE", "hosts": [{"name": "a", "gpu": "a100", "price": "1 USD"}]}`, "write which"},
 		"no gpu":      {`{"state": "STATE", "hosts": [{"name": "a", "gpus": 2, "price": "1 USD"}]}`, "name the model"},
 		"arch":        {`{"state": "STATE", "hosts": [{"name": "a", "arch": "x86", "price": "1 USD"}]}`, "amd64 or arm64"},
-		"unknown key": {`{"state": "STATE", "host": []}`, "unknown field"},
+		"unknown key": {`{"state": "STATE", "host": []}`, "unknown key"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			raw := json.RawMessage(strings.ReplaceAll(tc.settings, "STATE", filepath.ToSlash(state)))
