@@ -21,7 +21,7 @@ func main() {
 }
 
 func wiring() cli.Wiring {
-	w := cli.Wiring{Version: version, Serve: serve, Demo: playDemo, Sweep: sweep, Public: publicPrices}
+	w := cli.Wiring{Version: version, Serve: serve, Check: checkConfig, Demo: playDemo, Sweep: sweep, Public: publicPrices}
 	for _, d := range all.Descriptors() {
 		w.ProviderTypes = append(w.ProviderTypes, d.Type)
 	}

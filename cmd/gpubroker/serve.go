@@ -185,6 +185,17 @@ func readConfig(path string) (*config.Config, error) {
 	return config.Read(path, types)
 }
 
+// checkConfig says what serve would not accept of a configuration. It makes no
+// call to a provider.
+func checkConfig(ctx context.Context, path string) error {
+	cfg, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	_, err = openAccounts(ctx, cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	return err
+}
+
 func newLog(l config.Log, w io.Writer) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
@@ -368,6 +379,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		return nil, err
 	}
 	var out []*control.Account
+	var faults []error
 	for _, p := range cfg.Providers {
 		var secrets []string
 		env := providers.Env{Log: log, Owner: cfg.Owner, Secret: func(ref string) (string, error) {
@@ -383,7 +395,8 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		}}
 		adapter, err := byType[p.Type].Open(ctx, p.Name, p.Settings.JSON, env)
 		if err != nil {
-			return nil, err // it names the account
+			faults = append(faults, err) // it names the account
+			continue
 		}
 		a := &control.Account{
 			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics, Discounts: discounts(p.Discounts)}),
@@ -393,6 +406,9 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 			a.Hosts = h
 		}
 		out = append(out, a)
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
 	}
 	return out, nil
 }

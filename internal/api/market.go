@@ -21,7 +21,7 @@ type OfferFilter struct {
 	GPU      string `query:"gpu" doc:"a GPU's id, family or common name; unknown for those that nobody knows"`
 	Kind     string `query:"kind" enum:"spot,on-demand"`
 	Provider string `query:"provider"`
-	Region   string `query:"region"`
+	Region   string `query:"region" doc:"one, or several with commas between; * stands for any letters"`
 }
 
 type offersInput struct {

@@ -43,6 +43,9 @@ type Wiring struct {
 	Version string
 	// Serve runs a broker until ctx ends.
 	Serve func(ctx context.Context, o ServeOptions) error
+	// Check reads a configuration and opens its accounts as Serve does, which makes
+	// no call. nil: the file alone is read.
+	Check func(ctx context.Context, file string) error
 	// Demo shows a night of work. It writes to the streams that it is given. Without
 	// it, and without Sweep, there is no such command.
 	Demo func(ctx context.Context, o DemoOptions) error

@@ -65,7 +65,7 @@ func (a *app) offers() *cobra.Command {
 	flags.StringVar(&f.memory, "memory", "", "GB of each GPU, at least")
 	flags.StringVar(&f.kind, "kind", "", "only spot or on-demand")
 	flags.StringVar(&f.Provider, "provider", "", "only of this account")
-	flags.StringVar(&f.Region, "region", "", "only in this region")
+	flags.StringVar(&f.Region, "region", "", "only in these regions, with commas between; * stands for any letters: 'eu*,*europe*'")
 	flags.StringVar(&f.maxPrice, "max-price", "", "most that the machine may cost per hour")
 	flags.StringVar(&f.Link, "link", "", "how the link between its GPUs is called: nvlink, pcie, …; fabric for a full one")
 	flags.BoolVar(&f.RDMA, "rdma", false, "only machines that reach each other by RDMA")
@@ -158,6 +158,9 @@ func (a *app) showOffers(out api.Offers, f *offerFlags) error {
 	if f.quarantined {
 		return a.printQuarantine(out.Quarantine)
 	}
+	if len(out.Offers) == 0 && f.Region != "" {
+		fmt.Fprintf(a.Err, "each provider has its own names of regions; --region 'eu*,*europe*' takes several, --sort region shows them\n")
+	}
 	return a.look.printf("%s", a.offerTable(out))
 }
 
@@ -228,15 +231,12 @@ func (a *app) offerTable(out api.Offers) string {
 	var paid []string
 	for i := range out.Offers {
 		q := &out.Offers[i]
-		price, each, place := rate(q.Price), "–", q.Provider
+		price, each := rate(q.Price), "–"
 		if q.Currency != currency {
 			price += " " + string(q.Currency)
 		}
 		if q.PerGPU > 0 {
 			each = rate(q.PerGPU)
-		}
-		if in := cmp.Or(q.Zone, q.Region); in != "" {
-			place += "/" + in
 		}
 		if q.Stale {
 			stale++
@@ -244,7 +244,7 @@ func (a *app) offerTable(out api.Offers) string {
 		if line := paidFor(q); line != "" && !slices.Contains(paid, line) {
 			paid = append(paid, line)
 		}
-		t.row(price, each, string(q.Kind), gpus(q.Shape), q.Type, place, number(q.VCPU), size(q.Memory), strings.TrimSuffix(a.look.age(q.Seen), " ago"))
+		t.row(price, each, string(q.Kind), gpus(q.Shape), q.Type, place(q.Provider, q.Region, q.Zone), number(q.VCPU), size(q.Memory), strings.TrimSuffix(a.look.age(q.Seen), " ago"))
 		if len(t.head) > 9 {
 			t.rows[i] = append(t.rows[i], marks(q))
 		}
@@ -295,11 +295,7 @@ func paidFor(q *market.Quote) string {
 	if c == nil {
 		return ""
 	}
-	place := c.Provider
-	if in := cmp.Or(c.Zone, c.Region); in != "" {
-		place += "/" + in
-	}
-	text := fmt.Sprintf("paid: %s of %s %s in %s", plural(c.Machines, "machine"), c.Type, c.Kind, place)
+	text := fmt.Sprintf("paid: %s of %s %s in %s", plural(c.Machines, "machine"), c.Type, c.Kind, place(c.Provider, c.Region, c.Zone))
 	if c.Sunk > 0 {
 		text += ", at " + rate(c.Sunk) + "/h each, used or not"
 	}
@@ -362,7 +358,7 @@ func (a *app) offerHistory(ctx context.Context, f *offerFlags) error {
 			last = "gone"
 		}
 		t.row(last, rate(p.Min), rate(p.Median), rate(p.Max), strconv.Itoa(p.Changes), span(p.Known), string(p.Kind),
-			gpus(providers.Shape{GPU: p.GPU, GPUs: p.GPUs}), p.Type, orDash(cmp.Or(p.Zone, p.Region)), p.Provider)
+			gpus(providers.Shape{GPU: p.GPU, GPUs: p.GPUs}), p.Type, orDash(place("", p.Region, p.Zone)), p.Provider)
 	}
 	text := t.String()
 	if more := len(out.Series) - len(list); more > 0 {

@@ -324,14 +324,17 @@ func part(a money.Amount) string {
 }
 
 // where names a market without its kind: provider, what is known of its place,
-// and type. A zone that is named after its region says both.
+// and type.
 func where(m providers.Market) string {
-	place := m.Provider
-	if m.Region != "" && !strings.HasPrefix(m.Zone, m.Region) {
-		place += "/" + m.Region
+	return place(m.Provider, m.Region, m.Zone) + " " + m.Type
+}
+
+// place joins what is known of a place. A zone that is named after its region says
+// both.
+func place(provider, region, zone string) string {
+	parts := []string{provider, region, zone}
+	if strings.HasPrefix(zone, region) {
+		parts[1] = ""
 	}
-	if m.Zone != "" {
-		place += "/" + m.Zone
-	}
-	return place + " " + m.Type
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }

@@ -39,11 +39,7 @@ func (a *app) instances() *cobra.Command {
 				if i.DeleteErr != "" {
 					note = styleBad.Render("will not end")
 				}
-				where := i.Provider + "/" + i.Zone
-				if i.Zone == "" {
-					where = i.Provider + "/" + i.Region
-				}
-				t.row(i.ID, note, i.Type, where, i.Kind, rate(i.Price), reserved(i.Reserved),
+				t.row(i.ID, note, i.Type, place(i.Provider, i.Region, i.Zone), i.Kind, rate(i.Price), reserved(i.Reserved),
 					fmt.Sprintf("%d/%d", len(i.Attempts), i.Slots), a.look.age(i.Lease), strings.TrimSuffix(seen, " ago"))
 			}
 			return a.look.printf("%s", t.String())

@@ -61,6 +61,11 @@ func (a *app) serve() *cobra.Command {
 				if _, err := config.Read(o.Config, a.ProviderTypes); err != nil {
 					return err
 				}
+				if a.Check != nil {
+					if err := a.Check(cmd.Context(), o.Config); err != nil {
+						return &exit{ExitUsage, err}
+					}
+				}
 				if done, err := a.json(map[string]any{"valid": true, "file": o.Config}); done {
 					return err
 				}
@@ -74,7 +79,7 @@ func (a *app) serve() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&o.Config, "config", "c", "", "configuration; default: "+defaultConfig+" if it is there, else all defaults")
 	cmd.Flags().StringVar(&o.Agents, "agents", "", "folder with the agent programs; default: the one of this program")
-	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration")
+	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the settings and credentials it names; nobody is asked")
 	return cmd
 }
 
@@ -148,7 +153,7 @@ func (a *app) simcloud() *cobra.Command {
 	f.StringVar(&listen, "listen", "127.0.0.1:8700", "address of its API")
 	f.StringVar(&image, "agent-image", "", "agent program that its machines hold, as if in their image")
 	f.Uint64Var(&seed, "seed", 1, "of all that is random")
-	f.StringVar(&as, "as", "", "speak as another cloud: its API and its machines' metadata")
+	f.StringVar(&as, "as", "", "speak as another cloud, with its API and its machines' metadata: "+strings.Join(slices.Sorted(maps.Keys(dialects.All())), ", "))
 	f.StringVar(&secure, "tls", "", "serve TLS; an authority of its own is kept in this folder, ca.pem to be trusted")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ type Query struct {
 	GPU      string  // an id, a family or a common name; or [UnknownGPU]
 	Memory   float64 // GB of each GPU, at least
 	Provider string
-	Region   string
+	Region   string // one, or patterns of [path.Match] with commas between
 	Kind     providers.Kind
 	MaxPrice money.Rate // of the whole machine per hour
 	Link     string     // how the words for the machine's GPU link begin; "fabric" for a full one
@@ -127,6 +128,22 @@ func (q *Query) named() (func(id string) bool, error) {
 	}, nil
 }
 
+// inRegion says whether a region is wanted. A pattern that cannot be read fits none.
+func (q *Query) inRegion(region string) bool {
+	if q.Region == "" || q.Region == region {
+		return true
+	}
+	if !strings.ContainsAny(q.Region, "*?[,") {
+		return false
+	}
+	for pattern := range strings.SplitSeq(q.Region, ",") {
+		if ok, err := path.Match(strings.TrimSpace(pattern), region); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Series returns what of a history the query asks for: by GPU, provider, region and
 // kind. The error is a [*QueryError].
 func (q Query) Series() (func(Series) bool, error) {
@@ -136,7 +153,7 @@ func (q Query) Series() (func(Series) bool, error) {
 	}
 	return func(s Series) bool {
 		return (q.Kind == "" || s.Kind == q.Kind) && (q.Provider == "" || s.Provider == q.Provider) &&
-			(q.Region == "" || s.Region == q.Region) && (q.GPU == "" || s.GPUs > 0) && named(s.GPU)
+			q.inRegion(s.Region) && (q.GPU == "" || s.GPUs > 0) && named(s.GPU)
 	}, nil
 }
 
@@ -175,7 +192,7 @@ func (v *View) matches(r *row, q *Query, wanted []bool) bool {
 		q.MaxPrice > 0 && o.Price > q.MaxPrice,
 		q.Memory > 0 && r.memory < q.Memory,
 		q.Provider != "" && o.Provider != q.Provider,
-		q.Region != "" && o.Region != q.Region,
+		!q.inRegion(o.Region),
 		q.RDMA && !r.rdma.Or(false):
 		return false
 	}

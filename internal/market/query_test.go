@@ -59,6 +59,8 @@ func TestQueries(t *testing.T) {
 		{"spot", market.Query{Kind: providers.Spot}, "g6.xlarge/b g6.xlarge/a"},
 		{"provider", market.Query{Provider: "vast"}, "box half open"},
 		{"region", market.Query{Region: "us", MaxPrice: rate("0.5")}, "c7i.large g6.xlarge/b g6.xlarge/a"},
+		{"regions", market.Query{Region: "u*, mars", MaxPrice: rate("0.5")}, "c7i.large g6.xlarge/b g6.xlarge/a"},
+		{"no region is called so", market.Query{Region: "u,mars*,["}, ""},
 		{"link", market.Query{Link: "nvlink"}, "p4d.24xlarge"},
 		{"full fabric", market.Query{Link: "fabric", Memory: 40}, "open p4d.24xlarge"},
 		{"rdma", market.Query{RDMA: true}, "g5.12xlarge p4d.24xlarge"},
