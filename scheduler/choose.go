@@ -71,6 +71,7 @@ type choice struct {
 	usable     int
 	considered int
 	reasons    []Count
+	closest    reason.Reason // what most stands against offers of machines that would do
 	best       []Option
 }
 
@@ -329,7 +330,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 			c.name += committedMark
 		}
 	}
-	ch.reasons = t.counts()
+	ch.reasons, ch.closest = t.counts(), t.closest()
 	return ch
 }
 
@@ -401,6 +402,26 @@ func (t *tally) counts() []Count {
 	}
 	sortCounts(out)
 	return out
+}
+
+// closest is the most common reason why machines that would do, and that the job
+// admits, are not used: an account that is not set up, capacity, quotas, age.
+// Where there is none it is zero.
+func (t *tally) closest() reason.Reason {
+	var out []Count
+	for _, r := range [...]ruling{full, noQuota, stale} {
+		if one := &t.ruled[r]; one.offers > 0 {
+			out = append(out, Count{Code: rulingCodes[r], Offers: one.offers, Sample: t.pass.because(r, t.load, t.class, one.sample)})
+		}
+	}
+	for _, c := range t.refused {
+		out = append(out, *c)
+	}
+	if len(out) == 0 {
+		return reason.Reason{}
+	}
+	sortCounts(out)
+	return out[0].Sample
 }
 
 func sortCounts(counts []Count) {

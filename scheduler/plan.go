@@ -335,6 +335,9 @@ func nothingFits(ch *choice) reason.Reason {
 	if len(ch.reasons) == 0 {
 		return reason.New("no_offers")
 	}
+	if !ch.closest.IsZero() {
+		return reason.New("no_offer_fits", "closest", ch.closest, "offers", ch.considered)
+	}
 	return reason.New("no_offer_fits", "top", ch.reasons[0].Sample, "offers", ch.considered)
 }
 

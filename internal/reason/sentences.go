@@ -5,7 +5,7 @@ package reason
 // after start.
 var Sentences = map[Code]string{
 	// Why a task waits.
-	"no_offer_fits":    "none of {offers|offer} fits; the most common reason: {top}",
+	"no_offer_fits":    "none of {offers|offer} fits[; those that would: {closest}][; the most common reason: {top}]",
 	"all_cooled_down":  "every fitting offer is cooling down after failed launches or preemptions, until {until}",
 	"over_budget":      "{budget|budget} has {free|money} free of {cap|money}, and the lease needs {need|money}",
 	"price_over_max":   "its price of {price|rate}/h is above the job's limit of {max|rate}/h",
@@ -161,7 +161,7 @@ var Sentences = map[Code]string{
 	"follows":      "follows on machines that work now, in at most {rounds|round}[: {tasks|task}]",
 	"sold_out":     "all that {offers|fitting offer} had is under way",
 	"kept_for":     "what is free of {budget|budget} is kept for job {job}, which has waited long",
-	"no_offers":    "no provider has offered anything yet",
+	"no_offers":    "no provider has offered anything yet; gpubroker providers says why",
 	"not_admitted": "{error}",
 	// What would help.
 	"if_max_price":     "with a price limit of {price|rate} USD/h",
