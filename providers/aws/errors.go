@@ -59,8 +59,10 @@ func rules() map[string]rule {
 		"InvalidAMIID.Malformed", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "ParameterNotFound", "InvalidSubnetID.NotFound", "InvalidSubnet",
 		"InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidSecurityGroupID.NotFound", "VPCIdNotSpecified", "DefaultVpcDoesNotExist",
 		"MissingInput", "InvalidNetworkInterface.InUse", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress")
+	// The zone does not have the type: another may.
+	add(rule{providers.Unsupported, providers.ScopeOffer, none}, "Unsupported")
 	add(rule{providers.Unsupported, providers.ScopeFamily, none},
-		"Unsupported", "UnsupportedOperation", "UnsupportedInstanceAttribute", "InvalidAction", "UnknownOperationException", "NotImplemented", "UnsupportedProtocol")
+		"UnsupportedOperation", "UnsupportedInstanceAttribute", "InvalidAction", "UnknownOperationException", "NotImplemented", "UnsupportedProtocol")
 	add(rule{providers.NotFound, providers.ScopeOffer, none}, "InvalidInstanceID.NotFound", "ResourceNotFoundException", "NoSuchResourceException")
 	add(rule{providers.Conflict, providers.ScopeOffer, maybe}, "IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 	add(rule{providers.Conflict, providers.ScopeOffer, none}, "ConflictException", "InvalidPlacementGroup.Duplicate", "InvalidPlacementGroup.InUse")

@@ -21,14 +21,27 @@ import (
 // event is what EventBridge sends of EC2 (EventBridge events reference, "Amazon
 // EC2").
 type event struct {
-	Kind   string    `json:"detail-type"`
-	Source string    `json:"source"`
-	Time   time.Time `json:"time"`
-	Region string    `json:"region"`
+	Kind   string `json:"detail-type"`
+	Source string `json:"source"`
+	Time   moment `json:"time"`
+	Region string `json:"region"`
 	Detail struct {
 		Instance string `json:"instance-id"`
 		Action   string `json:"instance-action"`
 	} `json:"detail"`
+}
+
+// moment is a time, the zero one where it is in no form that is known: a warning
+// counts without it too.
+type moment struct{ time.Time }
+
+func (m *moment) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) != nil {
+		return nil
+	}
+	m.Time, _ = time.Parse(time.RFC3339, text)
+	return nil
 }
 
 // interruption is how long after the warning a spot machine is taken (EC2 user
@@ -142,13 +155,16 @@ func (l listening) pass(ctx context.Context, q queued, messages []sqstypes.Messa
 			l.log.WarnContext(ctx, "a message in the queue is no event of EventBridge", "provider", l.name, "message", aws.ToString(m.MessageId), "err", err)
 			continue
 		}
+		if e.Region == "" {
+			e.Region = q.c.region
+		}
 		n, ok := e.notice()
 		if !ok || l.clients[e.Region] == nil {
 			continue
 		}
 		byRegion[e.Region] = append(byRegion[e.Region], e.Detail.Instance)
 		notices[e.Detail.Instance] = append(notices[e.Detail.Instance], n)
-		if time.Since(e.Time) < l.Capabilities().ListLag {
+		if time.Since(e.Time.Time) < l.Capabilities().ListLag {
 			young[e.Detail.Instance] = aws.ToString(m.ReceiptHandle)
 		}
 	}

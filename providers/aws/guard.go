@@ -2,6 +2,7 @@ package aws
 
 import (
 	"sync"
+	"time"
 
 	"gpubroker/providers"
 )
@@ -22,6 +23,8 @@ type ask struct {
 	token  string
 	open   int  // calls under way
 	made   bool // a machine may exist
+	at     time.Time
+	ending bool // EC2 has taken its end
 }
 
 // remembered is how many requests are kept.
@@ -51,7 +54,26 @@ func (g *guard) begin(request, token string, m providers.Market) bool {
 		was.market, was.token = m, token
 	}
 	was.open++
+	was.at = time.Now()
 	return true
+}
+
+// ending notes that EC2 knows a request's machine and ends it.
+func (g *guard) ending(request string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if was := g.asked[request]; was != nil {
+		was.ending = true
+	}
+}
+
+// young reports whether a request may have a machine, launched within lag, that not
+// all of EC2 knows yet.
+func (g *guard) young(request string, lag time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.asked[request]
+	return was != nil && !was.ending && (was.made || was.open > 0) && time.Since(was.at) < lag
 }
 
 // end notes what a call gave.

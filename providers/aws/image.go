@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"strings"
@@ -71,10 +72,11 @@ func (a *Adapter) image(ctx context.Context, c *clients, target, set, typ string
 	if err != nil {
 		return "", "", before(err)
 	}
-	if len(out.Images) == 0 || aws.ToString(out.Images[0].RootDeviceName) == "" {
+	if len(out.Images) == 0 {
 		return "", "", a.refuse("launch", target, providers.InvalidRequest, providers.ScopeRegion, "the image %s is not there for this account in %s", id, c.region)
 	}
-	root = aws.ToString(out.Images[0].RootDeviceName)
+	// EC2 always says it; it is what Ubuntu's images have.
+	root = cmp.Or(aws.ToString(out.Images[0].RootDeviceName), "/dev/sda1")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.roots[id] = root

@@ -37,7 +37,7 @@ func (a *Adapter) instance(region string, i types.Instance) providers.Instance {
 		zone = aws.ToString(i.Placement.AvailabilityZone)
 	}
 	kind := providers.OnDemand
-	if i.InstanceLifecycle == types.InstanceLifecycleTypeSpot {
+	if i.InstanceLifecycle == types.InstanceLifecycleTypeSpot || aws.ToString(i.SpotInstanceRequestId) != "" {
 		kind = providers.Spot
 	}
 	out := providers.Instance{
@@ -172,6 +172,10 @@ func (a *Adapter) ours() types.Filter {
 	return where("tag:"+providers.TagOwner, a.owner)
 }
 
+// owns reports whether a machine bears our owner tag: not every server filters as
+// it is asked to.
+func (a *Adapter) owns(i providers.Instance) bool { return a.owner == "" || i.Tags.Owner == a.owner }
+
 // List returns the machines with our owner tag in every region.
 func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 	var mu sync.Mutex
@@ -181,7 +185,7 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, i := range found {
-			if one := a.instance(c.region, i); one.Ref.Request != "" {
+			if one := a.instance(c.region, i); one.Ref.Request != "" && a.owns(one) {
 				out = append(out, one)
 			}
 		}
@@ -263,7 +267,7 @@ func (a *Adapter) look(ctx context.Context, c *clients, op string, ref providers
 	} else {
 		found, err = a.find(ctx, c, op, ref.String(), a.ours(), where("tag:"+providers.TagRequest, ref.Request))
 		if err == nil && len(found) == 0 {
-			found, err = a.find(ctx, c, op, ref.String(), a.ours(), where("tag:"+tagBatch+"0", "*"))
+			found, err = a.find(ctx, c, op, ref.String(), a.ours(), where("tag-key", tagBatch+"0"))
 		}
 	}
 	if err != nil {
@@ -275,7 +279,7 @@ func (a *Adapter) look(ctx context.Context, c *clients, op string, ref providers
 		if i.Placement != nil {
 			one.group = aws.ToString(i.Placement.GroupName)
 		}
-		if ref.ID != "" && one.Ref.ID == ref.ID || ref.ID == "" && one.Ref.Request == ref.Request {
+		if ref.ID != "" && one.Ref.ID == ref.ID || ref.ID == "" && one.Ref.Request == ref.Request && a.owns(one.Instance) {
 			out = append(out, one)
 		}
 	}
@@ -297,17 +301,29 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 		return err
 	}
 	out, err := call(ctx, a, "terminate", ref.String(), c.ec2.TerminateInstances, &ec2.TerminateInstancesInput{InstanceIds: []string{ref.ID}})
-	if err != nil {
+	switch {
+	case providers.CodeOf(err) == providers.NotFound && a.asked.young(ref.Request, a.Capabilities().ListLag):
+		return a.refuse("terminate", ref.String(), providers.Unavailable, providers.ScopeOffer, "EC2 does not know the machine, which was launched a moment ago; ask again")
+	case providers.CodeOf(err) == providers.NotFound: // long over, and forgotten
+	case err != nil:
 		return err
-	}
-	if len(out.TerminatingInstances) != 1 || aws.ToString(out.TerminatingInstances[0].InstanceId) != ref.ID {
+	case len(out.TerminatingInstances) != 1 || aws.ToString(out.TerminatingInstances[0].InstanceId) != ref.ID:
 		return a.strange("terminate", ref.String(), "the answer is about %d machines, or another", len(out.TerminatingInstances))
-	}
-	// Only a machine that was over before has an end that is certain.
-	if stateOf(out.TerminatingInstances[0].PreviousState) != providers.Terminated {
-		return nil
+	default:
+		a.asked.ending(ref.Request)
+		// Only a machine that was over before has an end that is certain.
+		was := out.TerminatingInstances[0].PreviousState
+		if was == nil {
+			was = out.TerminatingInstances[0].CurrentState
+		}
+		if stateOf(was) != providers.Terminated {
+			return nil
+		}
 	}
 	if err := a.tidy(ctx, c, ref); err != nil {
+		if providers.Reactions()[providers.CodeOf(err)].Retry || providers.CodeOf(err) == providers.Canceled {
+			return err // the next call finds it
+		}
 		// None of it costs money, and the schedule deletes itself.
 		a.log.WarnContext(ctx, "something of a machine that is gone was left behind", "provider", a.name, "machine", ref.String(), "err", err)
 	}

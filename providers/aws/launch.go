@@ -91,7 +91,11 @@ func (a *Adapter) run(ctx context.Context, token, script string, tags map[string
 		if at < 0 || at >= len(reqs) || aws.ToString(i.InstanceId) == "" {
 			return nil, a.strange("launch", target, "the answer is about machine %q, number %d", aws.ToString(i.InstanceId), at)
 		}
+		if answers[at].Err == nil {
+			return nil, a.strange("launch", target, "the answer gives several machines the number %d", at)
+		}
 		made := a.instance(c.region, i)
+		asked(&made, reqs[at].Market)
 		if made.Ref.Request == "" { // tags may be stored later than the machine
 			made.Tags = reqs[at].Tags
 		}
@@ -100,6 +104,22 @@ func (a *Adapter) run(ctx context.Context, token, script string, tags map[string
 	}
 	a.keepEnds(ctx, c, reqs, answers)
 	return answers, nil
+}
+
+// asked fills in what an answer to a launch leaves unsaid by what was asked for.
+func asked(made *providers.Instance, m providers.Market) {
+	if made.Market.Zone == "" {
+		made.Market.Zone, made.Ref.Zone = m.Zone, m.Zone
+	}
+	if made.Market.Type == "" {
+		made.Market.Type = m.Type
+	}
+	// Nothing but the word spot says what was bought; EC2 gives what was asked for or
+	// refuses.
+	made.Market.Kind = m.Kind
+	if made.State == providers.StateStrange {
+		made.State = providers.Pending
+	}
 }
 
 // order is the call for a request. What it asks beforehand creates nothing,

@@ -87,7 +87,7 @@ func (a *Adapter) regionOffers(ctx context.Context, c *clients) ([]providers.Off
 			parts := a.parts(compute, beside, shape.Disk)
 			out = append(out, providers.Offer{
 				Market: providers.Market{Provider: a.name, Region: c.region, Zone: p.zone, Type: p.typ, Kind: kind},
-				Shape:  shape, Price: total(parts), Parts: parts, Currency: money.USD, Seen: seen, Source: source,
+				Shape:  shape, Price: total(parts), Parts: parts, Currency: money.USD, Seen: seen, Source: source + beside.how,
 			})
 		}
 	}
@@ -146,7 +146,11 @@ func (a *Adapter) next(op, target string, last, token *string) (*string, error) 
 	return token, nil
 }
 
+// kinds are how a type is bought. Where nobody says, its prices do.
 func kinds(classes []types.UsageClassType) []providers.Kind {
+	if len(classes) == 0 {
+		return []providers.Kind{providers.OnDemand, providers.Spot}
+	}
 	var out []providers.Kind
 	if slices.Contains(classes, types.UsageClassTypeOnDemand) {
 		out = append(out, providers.OnDemand)
@@ -250,7 +254,8 @@ func (a *Adapter) spotPrices(ctx context.Context, c *clients, shapes map[string]
 		}
 		for _, p := range page.SpotPriceHistory {
 			key, at := spot{aws.ToString(p.AvailabilityZone), string(p.InstanceType)}, aws.ToTime(p.Timestamp)
-			if p.ProductDescription != types.RIProductDescriptionLinuxUnix || at.Before(when[key]) {
+			// What was asked for need not be repeated; a price that is missing is none.
+			if p.ProductDescription != types.RIProductDescriptionLinuxUnix && p.ProductDescription != "" || at.Before(when[key]) || p.SpotPrice == nil {
 				continue
 			}
 			price, err := money.RateOf(aws.ToString(p.SpotPrice))

@@ -18,6 +18,7 @@ import (
 type sides struct {
 	disk    money.Rate // gp3, per GiB and month
 	address money.Rate // public IPv4, per hour
+	how     string     // where prices that the list lacks are from, for an offer's source
 }
 
 // publicIPv4 is the price of an address in every region since 2024-02-01 (AWS
@@ -74,14 +75,17 @@ func (e entry) price(unit string) (rate money.Rate, ok bool, err error) {
 	for _, term := range e.Terms.OnDemand {
 		for _, d := range term.PriceDimensions {
 			text, there := d.PricePerUnit["USD"]
-			if !there || d.Unit != unit {
+			if !there || !strings.EqualFold(d.Unit, unit) {
 				continue
 			}
-			rate, err := money.RateOf(trimZeros(text))
-			return rate, rate > 0, err
+			one, err := money.RateOf(trimZeros(text))
+			if err != nil {
+				return 0, false, err
+			}
+			rate = max(rate, one) // of several the dearest is a bound
 		}
 	}
-	return 0, false, nil
+	return rate, rate > 0, nil
 }
 
 // trimZeros leaves out what does not count of "0.5260000000".
@@ -174,7 +178,7 @@ func (a *Adapter) sidePrices(ctx context.Context, op, region string) (sides, err
 		return s, err
 	}
 	if s.disk == 0 {
-		return s, a.refuse(op, region, providers.Unavailable, providers.ScopeRegion, "the price list has no price of gp3 disks in %s, so no machine's price is known", region)
+		s.disk, s.how = dearestDisk, "; disk: an upper bound, the list has none"
 	}
 	if !a.set.Network.Private {
 		err = a.products(ctx, op, region, "AmazonVPC", map[string]string{"group": "VPCPublicIPv4Address"}, func(e entry) error {
@@ -187,7 +191,9 @@ func (a *Adapter) sidePrices(ctx context.Context, op, region string) (sides, err
 			}
 			return err
 		})
-		if err != nil {
+		// A list of EC2's prices alone knows no other service; the address costs what
+		// is published.
+		if code := said(err); err != nil && code != "NotFoundException" && providers.CodeOf(err) != providers.InvalidRequest {
 			return s, err
 		}
 	}
@@ -216,5 +222,5 @@ func (a *Adapter) sidesOf(ctx context.Context, region string) (sides, error) {
 		return s, err
 	}
 	a.log.WarnContext(ctx, "the prices of disks and addresses are not known; the dearest are assumed", "provider", a.name, "region", region, "err", err)
-	return sides{dearestDisk, publicIPv4}, nil
+	return sides{disk: dearestDisk, address: publicIPv4}, nil
 }

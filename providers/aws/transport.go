@@ -2,11 +2,14 @@ package aws
 
 import (
 	"bytes"
+	"encoding/xml"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
+
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
 )
 
 // transport is the HTTP client under the SDK. It notes that a request was sent,
@@ -46,21 +49,54 @@ func (t *transport) Do(r *http.Request) (*http.Response, error) {
 	case len(data) > maxAnswer:
 		return nil, errTooLong
 	}
-	if res.StatusCode == http.StatusOK && errorInside(data) {
-		// The table decides by the code; the status says only that it is an error.
-		res.StatusCode = http.StatusInternalServerError
+	if res.StatusCode == http.StatusOK {
+		switch {
+		case errorInside(data):
+			// The table decides by the code; the status says only that it is an error.
+			res.StatusCode = http.StatusInternalServerError
+		case !answers(r, data):
+			return nil, errNoAnswer
+		}
 	}
 	res.Body = io.NopCloser(bytes.NewReader(data))
 	return res, nil
 }
 
+var errNoAnswer = errors.New("HTTP 200 with something else than AWS's answer")
+
 // errorInside reports whether an answer is an error document: EC2's and the
 // Query protocol's roots, or the type that the JSON protocols name.
 func errorInside(data []byte) bool {
-	head := string(data[:min(len(data), 512)])
-	if rest, ok := strings.CutPrefix(strings.TrimSpace(head), "<?xml"); ok {
-		_, head, _ = strings.Cut(rest, "?>")
+	root := rootOf(data)
+	return root == "Response" || root == "ErrorResponse" || bytes.HasPrefix(bytes.TrimSpace(data), []byte(`{"__type"`))
+}
+
+// answers reports whether data can be the answer to a call of EC2 or of the
+// JSON protocols. The SDK takes an empty body, and any XML, for an answer in which
+// nothing is: a list without machines.
+func answers(r *http.Request, data []byte) bool {
+	switch {
+	case r.Header.Get("X-Amz-Target") != "":
+		return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{"))
+	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded"):
+		root := rootOf(data)
+		if action := middleware.GetOperationName(r.Context()); action != "" {
+			return root == action+"Response"
+		}
+		return strings.HasSuffix(root, "Response")
 	}
-	head = strings.TrimSpace(head)
-	return strings.HasPrefix(head, "<Response><Errors>") || strings.HasPrefix(head, "<ErrorResponse") || strings.HasPrefix(head, `{"__type"`)
+	return true
+}
+
+// rootOf is the name of an XML document's root, "" where there is none.
+func rootOf(data []byte) string {
+	for d := xml.NewDecoder(bytes.NewReader(data)); ; {
+		token, err := d.RawToken()
+		if err != nil {
+			return ""
+		}
+		if start, ok := token.(xml.StartElement); ok {
+			return start.Name.Local
+		}
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -34,6 +36,7 @@ type account struct {
 	mu    sync.Mutex
 	calls []call
 	canny func(c call) *canned // answers in the world's place
+	edit  func(c call, answer string) string
 }
 
 // call is a request as it was sent.
@@ -75,7 +78,16 @@ func (a *account) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	simcloud.Dialected(a.w).ServeHTTP(rw, r)
+	if a.edit == nil {
+		simcloud.Dialected(a.w).ServeHTTP(rw, r)
+		return
+	}
+	rec := httptest.NewRecorder()
+	simcloud.Dialected(a.w).ServeHTTP(rec, r)
+	maps.Copy(rw.Header(), rec.Header())
+	rw.Header().Del("Content-Length")
+	rw.WriteHeader(rec.Code)
+	_, _ = io.WriteString(rw, a.edit(c, rec.Body.String()))
 }
 
 // sent returns the calls of an action.
