@@ -1,6 +1,7 @@
 package gcp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -97,9 +98,11 @@ var byWord = map[string]rule{
 	"UNSUPPORTED_OPERATION": unsupported,
 	"notImplemented":        unsupported,
 
-	"notFound": notFound,
+	"notFound":  notFound,
+	"NOT_FOUND": notFound,
 
 	"alreadyExists":           conflict,
+	"ALREADY_EXISTS":          conflict,
 	"duplicate":               conflict,
 	"RESOURCE_ALREADY_EXISTS": conflict,
 
@@ -177,10 +180,20 @@ func judgeBody(a rest.Answer) *providers.Error {
 		}
 	}
 	for _, e := range body.Error.Errors {
-		f.words = append(f.words, e.Reason)
+		if e.Reason != "" {
+			f.words = append(f.words, e.Reason)
+		}
+	}
+	// The canonical code (google.rpc.Code) tells what a status does not, where there
+	// is no reason; what needs no word is judged by its status.
+	if word := cmp.Or(body.Error.Status, canonical[f.status]); len(f.words) == 0 && byWord[word] != (rule{}) {
+		f.words = append(f.words, word)
 	}
 	return judge(f)
 }
+
+// canonical are the codes that stand for a status in a body of Google's.
+var canonical = map[int]string{http.StatusNotFound: "NOT_FOUND", http.StatusConflict: "ALREADY_EXISTS"}
 
 // judgeError is for errors of Google's library.
 func judgeError(err error) *providers.Error {
@@ -191,6 +204,9 @@ func judgeError(err error) *providers.Error {
 		return new(*e)
 	}
 	if e, ok := errors.AsType[*googleapi.Error](err); ok {
+		if e.Body != "" {
+			return judgeBody(rest.Answer{Status: e.Code, Header: e.Header, Body: []byte(e.Body)})
+		}
 		f := failure{status: e.Code, header: e.Header, message: e.Message}
 		for _, d := range e.Details {
 			if m, ok := d.(map[string]any); ok {
@@ -257,6 +273,14 @@ func (e *tokenError) judge() *providers.Error {
 // counts only where the call names one.
 func (a *Adapter) failed(op, target string, err error, names bool) error {
 	return a.complete(op, target, judgeError(err), names)
+}
+
+// failedIf is failed for what may be no error, of a call that names no machine.
+func (a *Adapter) failedIf(op, target string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return a.failed(op, target, err, false)
 }
 
 func (a *Adapter) complete(op, target string, e *providers.Error, names bool) error {

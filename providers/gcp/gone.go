@@ -84,6 +84,26 @@ func (a *Adapter) gone(ctx context.Context, ref providers.Ref, zone string) (pro
 	return i, nil
 }
 
+// off says why a machine is off, from the operations on it. Google deletes what it
+// takes; a machine that is off without one of these has shut itself down.
+func (a *Adapter) off(ctx context.Context, i providers.Instance) providers.Instance {
+	if i.Cause != providers.CauseGuest {
+		return i
+	}
+	ops, err := a.history(ctx, i.Ref.ID, i.Ref.Zone)
+	if err != nil {
+		a.log.DebugContext(ctx, "why a machine is off is not known", "machine", i.Ref.ID, "error", err)
+		return i
+	}
+	newest := time.Time{}
+	for _, op := range ops {
+		if cause, ends := causes[op.GetOperationType()]; ends && len(op.GetError().GetErrors()) == 0 && !ended(op).Before(newest) {
+			newest, i.Cause = ended(op), cause
+		}
+	}
+	return i
+}
+
 // ended is when an operation was over, as far as it tells.
 func ended(op *computepb.Operation) time.Time {
 	return parseTime(cmp.Or(op.GetEndTime(), op.GetStartTime(), op.GetInsertTime()))

@@ -28,8 +28,8 @@ func (a *Adapter) get(ctx context.Context, zone, request string) (providers.Inst
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	i, ok := a.instance(v)
-	if !ok || i.Ref.Request != request || a.owner != "" && i.Tags.Owner != a.owner {
+	i, ok := a.instance(v, zone)
+	if !ok || i.Ref.Request != request || !a.owns(i.Tags) {
 		// Somebody else has taken the name, or the answer is about something else.
 		return providers.Instance{}, &providers.Error{
 			Code: providers.Unknown, Scope: providers.ScopeOffer, Outcome: providers.OutcomeUnknown,
@@ -44,11 +44,23 @@ func (a *Adapter) get(ctx context.Context, zone, request string) (providers.Inst
 func (a *Adapter) search(ctx context.Context, request string) (providers.Instance, bool, error) {
 	all, err := a.list(ctx, `name = "`+nameOf(request)+`"`)
 	for _, i := range all {
-		if i.Ref.Request == request && (a.owner == "" || i.Tags.Owner == a.owner) {
+		if i.Ref.Request == request && a.owns(i.Tags) {
 			return i, true, err
 		}
 	}
 	return providers.Instance{}, false, err
+}
+
+// owns reports whether tags are of our owner.
+func (a *Adapter) owns(t providers.Tags) bool { return a.owner == "" || t.Owner == a.owner }
+
+// elsewhere looks for a machine that its zone does not have. Google answers not
+// found for a project or a zone, too, that it does not know: only a list of the
+// project's says that there is none. A list that still shows the machine in its own
+// zone is late.
+func (a *Adapter) elsewhere(ctx context.Context, request, zone string) (providers.Instance, bool, error) {
+	i, there, err := a.search(ctx, request)
+	return i, there && i.Ref.Zone != zone, err
 }
 
 // list returns the machines that a filter lets through and that bear our labels.
@@ -56,9 +68,9 @@ func (a *Adapter) list(ctx context.Context, filter string) ([]providers.Instance
 	out := []providers.Instance{}
 	var lost error
 	err := pages(ctx, a, "/aggregated/instances", filter, func() *computepb.InstanceAggregatedList { return new(computepb.InstanceAggregatedList) }, func(p *computepb.InstanceAggregatedList) {
-		each(p.GetItems(), &lost, func(_ string, s *computepb.InstancesScopedList) {
+		each(p.GetItems(), &lost, func(key string, s *computepb.InstancesScopedList) {
 			for _, v := range s.GetInstances() {
-				if i, ok := a.instance(v); ok {
+				if i, ok := a.instance(v, last(key)); ok {
 					a.seen.saw(i, policyOf(v))
 					out = append(out, i)
 				}
@@ -76,10 +88,13 @@ func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.In
 	if zone != "" {
 		i, err := a.get(ctx, zone, ref.Request)
 		if err == nil {
-			return i, nil
+			return a.off(ctx, i), nil
 		}
 		if e := judgeError(err); e.Code != providers.NotFound {
 			return none, a.complete("describe", ref.String(), e, true)
+		}
+		if i, there, err := a.elsewhere(ctx, ref.Request, zone); err != nil || there {
+			return i, a.failedIf("describe", ref.String(), err)
 		}
 	} else {
 		i, there, err := a.search(ctx, ref.Request)
@@ -87,7 +102,7 @@ func (a *Adapter) Describe(ctx context.Context, ref providers.Ref) (providers.In
 			return none, a.failed("describe", ref.String(), err, false)
 		}
 		if there {
-			return i, nil
+			return a.off(ctx, i), nil
 		}
 	}
 	i, err := a.gone(ctx, ref, zone)
@@ -121,6 +136,8 @@ func (a *Adapter) List(ctx context.Context) ([]providers.Instance, error) {
 	if err != nil {
 		return nil, a.failed("list", "", err, false)
 	}
+	// Not every server filters as it is asked to.
+	all = slices.DeleteFunc(all, func(i providers.Instance) bool { return !a.owns(i.Tags) })
 	left, err := a.leftDisks(ctx, filter)
 	if err != nil {
 		return nil, a.failed("list", "", err, false)
@@ -145,7 +162,7 @@ func (a *Adapter) leftDisks(ctx context.Context, filter string) ([]providers.Ins
 		each(p.GetItems(), &lost, func(key string, s *computepb.DisksScopedList) {
 			for _, d := range s.GetDisks() {
 				tags, created := tagsOf(d.GetLabels()), parseTime(d.GetCreationTimestamp())
-				if len(d.GetUsers()) > 0 || tags.Request == "" || d.GetName() != nameOf(tags.Request) || created.IsZero() || time.Since(created) < young {
+				if len(d.GetUsers()) > 0 || tags.Request == "" || !a.owns(tags) || d.GetName() != nameOf(tags.Request) || created.IsZero() || time.Since(created) < young {
 					continue
 				}
 				zone := last(cmp.Or(d.GetZone(), key))
@@ -174,13 +191,23 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 		}
 		zone = i.Ref.Zone
 	}
-	_, err := a.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: a.set.Project, Zone: zone, Instance: nameOf(ref.Request)})
-	if err == nil {
-		return nil
+	gone, err := a.remove(ctx, ref, zone)
+	if gone == nil {
+		return err
 	}
-	gone := judgeError(err)
-	if gone.Code != providers.NotFound {
-		return a.complete("terminate", ref.String(), gone, true)
+	i, there, err := a.elsewhere(ctx, ref.Request, zone)
+	switch {
+	case err != nil:
+		return a.failed("terminate", ref.String(), err, false)
+	case there:
+		if gone, err = a.remove(ctx, ref, i.Ref.Zone); gone == nil {
+			return err
+		}
+	}
+	if f, _ := a.seen.get(ref.Request); f.open && time.Since(f.launched) < a.Capabilities().ListLag {
+		return a.complete("terminate", ref.String(), &providers.Error{
+			Code: providers.Unavailable, Scope: providers.ScopeOffer, Message: "the machine is not there, and was asked for a moment ago; ask again",
+		}, true)
 	}
 	_, err = a.disks.Delete(ctx, &computepb.DeleteDiskRequest{Project: a.set.Project, Zone: zone, Disk: nameOf(ref.Request)})
 	if err == nil {
@@ -197,6 +224,20 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	}
 	a.ungroup(ctx, ref.Request)
 	return a.complete("terminate", ref.String(), gone, true)
+}
+
+// remove deletes an instance. gone is what Google says when there is none.
+func (a *Adapter) remove(ctx context.Context, ref providers.Ref, zone string) (gone *providers.Error, err error) {
+	_, err = a.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: a.set.Project, Zone: zone, Instance: nameOf(ref.Request)})
+	if err == nil {
+		a.seen.came(ref.Request)
+		return nil, nil
+	}
+	e := judgeError(err)
+	if e.Code == providers.NotFound {
+		return e, nil
+	}
+	return nil, a.complete("terminate", ref.String(), e, true)
 }
 
 // Console returns the last megabyte of the first serial port.
@@ -219,13 +260,14 @@ func (a *Adapter) Console(ctx context.Context, ref providers.Ref) ([]byte, error
 	return []byte(out.GetContents()), nil
 }
 
-// instance reads an instance resource; false when it is none of the broker's.
-func (a *Adapter) instance(v *computepb.Instance) (providers.Instance, bool) {
+// instance reads an instance resource, of a zone should it not say one; false when
+// it is none of the broker's.
+func (a *Adapter) instance(v *computepb.Instance, zone string) (providers.Instance, bool) {
 	tags := tagsOf(v.GetLabels())
 	if tags.Request == "" || v.GetName() != nameOf(tags.Request) {
 		return providers.Instance{}, false
 	}
-	zone := last(v.GetZone())
+	zone = cmp.Or(last(v.GetZone()), zone)
 	m := machine{typ: last(v.GetMachineType())}
 	if cards := v.GetGuestAccelerators(); attaches(m.typ) && len(cards) > 0 {
 		m.card, m.cards = last(cards[0].GetAcceleratorType()), int(cards[0].GetAcceleratorCount())

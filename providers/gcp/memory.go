@@ -66,6 +66,16 @@ func (m *memory) saw(i providers.Instance, policy string) {
 	m.put(i.Ref.Request, facts{i.Market, i.Tags, i.Launched, policy, false, old.refused})
 }
 
+// came notes that what was asked for is there: Google ends it.
+func (m *memory) came(request string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f, ok := m.facts[request]; ok {
+		f.open = false
+		m.facts[request] = f
+	}
+}
+
 // turns lets the launches of one request go one after another.
 type turns struct {
 	mu   sync.Mutex

@@ -190,21 +190,23 @@ func (a *Adapter) offer(t zoned, m machine, kind providers.Kind, c *catalog) (o 
 		return o, m.typ + ": costs nothing by its SKUs"
 	}
 	parts := []providers.PricePart{{Name: "compute", Price: compute}}
+	how := ""
 	disk, ok := c.find([]string{diskNames[f.disk]}, region, providers.OnDemand)
 	if !ok {
-		return o, fmt.Sprintf("%s: no price of %q in some regions", group, diskNames[f.disk])
+		disk, how = dearestDisk, "; disk: an upper bound, the catalog has none"
 	}
 	parts = append(parts, providers.PricePart{Name: "disk", Price: disk.times((a.set.disk()+gib-1)/gib, 1)})
 	if !a.set.Network.Private {
 		ip, ok := c.address(region, kind)
 		if !ok {
-			return o, fmt.Sprintf("%s: no price of %q", group, addressName(kind))
+			ip = listAddress
+			how += "; address: the published price, the catalog has none"
 		}
 		parts = append(parts, providers.PricePart{Name: "address", Price: ip.times(1, 1)})
 	}
 	o = providers.Offer{
 		Market: providers.Market{Provider: a.name, Region: region, Zone: t.zone, Type: m.String(), Kind: kind},
-		Shape:  shape, Parts: parts, Currency: money.USD, Seen: c.at, Source: source,
+		Shape:  shape, Parts: parts, Currency: money.USD, Seen: c.at, Source: source + how,
 	}
 	o.Disk += a.set.disk() + ssds*ssdGiB*gib
 	for _, p := range parts {

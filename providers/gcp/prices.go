@@ -227,6 +227,15 @@ func (c *catalog) unused() []string {
 // diskNames are the capacity SKUs of boot disks.
 var diskNames = map[string]string{"pd-balanced": "Balanced PD Capacity", "hyperdisk-balanced": "Hyperdisk Balanced Capacity"}
 
+var (
+	// dearestDisk is twice the list price of pd-balanced in us-central1, 0.10 USD per
+	// GiB and month, the dearer of both kinds (cloud.google.com/compute/disks-image-pricing).
+	dearestDisk = unitPrice{nanos: 200_000_000, hours: 720}
+	// listAddress is what an address in use costs on demand, and twice what it costs
+	// on spot (cloud.google.com/vpc/network-pricing#ipaddress).
+	listAddress = unitPrice{nanos: 5_000_000, hours: 1}
+)
+
 const (
 	ssdName = "SSD backed Local Storage"
 	ssdGiB  = 375 // of each local SSD (cloud.google.com/compute/docs/disks/local-ssd)
