@@ -34,6 +34,19 @@
 //	{"Statement": [{"Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"},
 //	  "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:*:ACCOUNT:gpubroker"}]}
 //
+// A configuration:
+//
+//	providers:
+//	  - name: aws
+//	    type: aws
+//	    settings:
+//	      regions: [us-east-1, eu-central-1]
+//	      access_key: env:AWS_KEY_ID        # these two only without the SDK's standard chain
+//	      secret_key: env:AWS_SECRET_KEY
+//	      end_role: arn:aws:iam::123456789012:role/gpubroker-end   # step 4
+//	      queue: gpubroker                  # step 5
+//	      disk: 200GiB
+//
 // # Permissions
 //
 // The shortest policy with which everything works. Without end_role the statement

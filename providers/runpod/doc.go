@@ -25,7 +25,6 @@
 //	providers:
 //	  - name: runpod
 //	    type: runpod
-//	    allow_guest_end: true         # nothing at RunPod ends a pod that the broker has lost
 //	    settings:
 //	      key: env:RUNPOD_API_KEY
 //	      regions: [US-KS-2, EU-RO-1]   # data centers; default: all
@@ -39,7 +38,7 @@
 //	      vcpu_per_gpu: 4               # least of the host; this is the default
 //	      memory_per_gpu: 16GB          # least of the host; this is the default
 //	      network: {proxy: "http://proxy.example.org:3128"}
-//	      self_end: guest               # or none
+//	      self_end: guest               # or none, which needs allow_guest_end: true beside the settings
 //	      spot: graphql                 # default: off
 //	      balance: graphql              # default: off
 //	      endpoint: https://api.runpod.io/v2
