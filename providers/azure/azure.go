@@ -81,10 +81,14 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	switch {
 	case !ok:
 		return a.errorf("terminate", ref.String(), providers.Unavailable, "", "the answer holds no resource group")
-	case !a.ours(g, ref.Request), ref.ID != "" && ref.ID != name && ref.ID != remainsOf(name):
+	case ref.ID != "" && ref.ID != name && ref.ID != remainsOf(name), !a.ours(g, ref.Request) && providers.TagsOf(g.tags).Owner != "":
 		return a.errorf("terminate", ref.String(), providers.NotFound, "", "no machine of ours")
 	case g.deleting:
 		return nil
+	case !a.ours(g, ref.Request):
+		if _, err := a.untagged(ctx, "terminate", ref.String(), ref.Request, g); err != nil {
+			return err
+		}
 	}
 	return a.failure(ctx, "terminate", ref.String(), a.deleteGroup(ctx, name))
 }

@@ -180,8 +180,18 @@ func (m *making) machine(ctx context.Context) (*armcompute.VirtualMachine, error
 		return nil, err
 	}
 	vm := new(armcompute.VirtualMachine)
-	if err := json.Unmarshal(data, vm); err != nil || vm.Name == nil || vm.Properties == nil {
-		return nil, fmt.Errorf("the answer about the new VM %s cannot be understood", m.name)
+	if err := json.Unmarshal(data, vm); err == nil && vm.Name != nil && vm.Properties != nil {
+		return vm, nil
+	}
+	// Accepted without the machine itself: it may be had at its own address.
+	vm, err = m.a.vm(ctx, "launch", m.req.Market.String(), m.name)
+	switch {
+	case err != nil:
+		e := m.a.understand(ctx, err)
+		e.Outcome = providers.OutcomeUnknown
+		return nil, e
+	case vm == nil:
+		return nil, fmt.Errorf("the answer about the new VM %s cannot be understood, and it is not there yet", m.name)
 	}
 	return vm, nil
 }
@@ -261,7 +271,7 @@ func (m *making) finish(ctx context.Context, vm *armcompute.VirtualMachine) erro
 			}
 		}
 		if principal(vm) == "" {
-			return &providers.Error{Code: providers.Unavailable, Message: "Azure gave the machine no identity, so it could not end itself"}
+			return &providers.Error{Code: providers.Unavailable, Message: "Azure gave the machine no identity, so it could not end itself; where there are none, set self_end: false"}
 		}
 		if err := m.a.permitEnd(ctx, m.name, principal(vm)); err != nil {
 			return err

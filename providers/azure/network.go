@@ -7,8 +7,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
-
-	"gpubroker/providers"
 )
 
 // pollEvery is how often an operation is looked at; the least that the SDK takes.
@@ -57,7 +55,7 @@ func (m *making) network(ctx context.Context) (string, error) {
 			}, nil)
 			var got armnetwork.PublicIPAddressesClientCreateOrUpdateResponse
 			got, failed[0] = wait(ctx, p, failed[0])
-			address = &armnetwork.PublicIPAddress{ID: got.ID}
+			address = &armnetwork.PublicIPAddress{ID: m.id(got.ID, "publicIPAddresses", addressName)}
 		})
 	}
 	if subnet == "" {
@@ -68,7 +66,7 @@ func (m *making) network(ctx context.Context) (string, error) {
 			}, nil)
 			var got armnetwork.SecurityGroupsClientCreateOrUpdateResponse
 			got, failed[1] = wait(ctx, p, failed[1])
-			guard = &armnetwork.SecurityGroup{ID: got.ID}
+			guard = &armnetwork.SecurityGroup{ID: m.id(got.ID, "networkSecurityGroups", guardName)}
 		})
 		wg.Go(func() {
 			var p *runtime.Poller[armnetwork.VirtualNetworksClientCreateOrUpdateResponse]
@@ -81,9 +79,7 @@ func (m *making) network(ctx context.Context) (string, error) {
 			}, nil)
 			var got armnetwork.VirtualNetworksClientCreateOrUpdateResponse
 			got, failed[2] = wait(ctx, p, failed[2])
-			if failed[2] == nil && got.ID != nil {
-				subnet = *got.ID + "/subnets/machines"
-			}
+			subnet = *m.id(got.ID, "virtualNetworks", networkName) + "/subnets/machines"
 		})
 	}
 	wg.Wait()
@@ -109,8 +105,13 @@ func (m *making) network(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if nic.ID == nil {
-		return "", &providers.Error{Code: providers.Unavailable, Message: "the answer about the network interface holds no id"}
+	return *m.id(nic.ID, "networkInterfaces", nicName), nil
+}
+
+// id is a part's, which follows from its name where the answer does not say it.
+func (m *making) id(said *string, kind, name string) *string {
+	if said != nil && *said != "" {
+		return said
 	}
-	return *nic.ID, nil
+	return new("/subscriptions/" + m.a.set.Subscription + "/resourceGroups/" + m.name + "/providers/Microsoft.Network/" + kind + "/" + name)
 }

@@ -155,10 +155,18 @@ func text(s *string) string {
 // sizeOf reads a record; it is of one location
 // (learn.microsoft.com/rest/api/compute/resource-skus/list).
 func (a *Adapter) sizeOf(raw *armcompute.ResourceSKU) (size, bool) {
-	if raw == nil || text(raw.ResourceType) != "virtualMachines" || text(raw.Name) == "" || len(raw.LocationInfo) == 0 || raw.LocationInfo[0] == nil {
+	if raw == nil || !strings.EqualFold(text(raw.ResourceType), "virtualMachines") || text(raw.Name) == "" {
 		return size{}, false
 	}
-	here := raw.LocationInfo[0]
+	here := new(armcompute.ResourceSKULocationInfo)
+	switch {
+	case len(raw.LocationInfo) > 0 && raw.LocationInfo[0] != nil:
+		here = raw.LocationInfo[0]
+	case len(raw.Locations) > 0: // without its zones
+		here.Location = raw.Locations[0]
+	default:
+		return size{}, false
+	}
 	s := size{name: text(raw.Name), family: text(raw.Family), region: strings.ToLower(text(here.Location)), caps: map[string]string{}, closed: map[string]bool{}}
 	for _, c := range raw.Capabilities {
 		if c != nil {
@@ -258,7 +266,8 @@ func (a *Adapter) regional(ctx context.Context, region string, sizes []size) ([]
 			zones = []string{""}
 		}
 		for _, kind := range []providers.Kind{providers.OnDemand, providers.Spot} {
-			if kind == providers.Spot && s.caps["LowPriorityCapable"] != "True" {
+			// Where it is not said, the price list tells.
+			if said, ok := s.caps["LowPriorityCapable"]; kind == providers.Spot && ok && !strings.EqualFold(said, "True") {
 				continue
 			}
 			price, ok := compute[place{region, strings.ToLower(s.name), kind}]

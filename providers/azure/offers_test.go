@@ -58,8 +58,8 @@ func TestOffersAreTheWorlds(t *testing.T) {
 func TestShapes(t *testing.T) {
 	inAzure(t, func(t *testing.T, r *rig) {
 		body := `{"value":[` + strings.Join([]string{
-			sku("Standard_NV6ads_A10_v5", `{"name":"GPUs","value":"1"},{"name":"vCPUs","value":"6"},{"name":"MemoryGB","value":"55"}`),
-			sku("Standard_NC4as_T4_v3", `{"name":"GPUs","value":"1"},{"name":"vCPUs","value":"4"},{"name":"MemoryGB","value":"28"}`),
+			sku("Standard_NV6ads_A10_v5", `{"name":"GPUs","value":"1"},{"name":"vCPUs","value":"6"},{"name":"MemoryGB","value":"55"},{"name":"LowPriorityCapable","value":"False"}`),
+			sku("Standard_NC4as_T4_v3", `{"name":"GPUs","value":"1"},{"name":"vCPUs","value":"4"},{"name":"MemoryGB","value":"28"},{"name":"LowPriorityCapable","value":"False"}`),
 			sku("Standard_D4as_v5", `{"name":"vCPUs","value":"4"}`),
 			sku("Standard_NC24ads_A100_v4", `{"name":"GPUs","value":"1"},{"name":"CpuArchitectureType","value":"Arm64"}`),
 			`null`,

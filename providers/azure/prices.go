@@ -7,7 +7,9 @@ import (
 	"math/big"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"gpubroker/internal/money"
 	"gpubroker/providers"
@@ -45,6 +47,26 @@ type row struct {
 	Unit     string      `json:"unitOfMeasure"`
 	Type     string      `json:"type"`
 	Size     string      `json:"armSkuName"`
+	Start    string      `json:"effectiveStartDate"`
+	End      string      `json:"effectiveEndDate"`
+}
+
+// holds reports whether a price is that of a moment, as far as its dates tell.
+func (r row) holds(now time.Time) bool {
+	start, errStart := time.Parse(time.RFC3339, r.Start)
+	end, errEnd := time.Parse(time.RFC3339, r.End)
+	return (errStart != nil || !now.Before(start)) && (errEnd != nil || now.Before(end))
+}
+
+// rows are those of a page; null is a list without any.
+type rows struct {
+	list []row
+	said bool
+}
+
+func (r *rows) UnmarshalJSON(data []byte) error {
+	r.said = true
+	return json.Unmarshal(data, &r.list)
 }
 
 // read returns every row of a filter, whole or not at all. Links to further pages
@@ -54,17 +76,17 @@ func (p *prices) read(ctx context.Context, target, filter string) ([]row, error)
 	call := rest.Call{Op: "offers", Target: target, Path: "/api/retail/prices", Query: url.Values{"api-version": {pricesVersion}, "$filter": {filter}}}
 	for seen := map[string]bool{}; ; {
 		var page struct {
-			Items []row
+			Items rows
 			Next  string `json:"NextPageLink"`
 		}
 		call.Out = &page
 		if err := p.api.Do(ctx, call); err != nil {
 			return nil, err
 		}
-		if page.Items == nil {
+		if !page.Items.said {
 			return nil, p.api.Error("offers", target, &providers.Error{Code: providers.Unavailable, Message: "the answer of the price list holds no items"})
 		}
-		out = append(out, page.Items...)
+		out = append(out, page.Items.list...)
 		if page.Next == "" {
 			return out, nil
 		}
@@ -110,11 +132,15 @@ func zero(n json.Number) bool {
 	return n == "" || err == nil && f == 0
 }
 
-// machines returns the prices per hour of rows about VMs. Two prices for one thing
-// are none: nobody knows which is charged.
+// machines returns the prices per hour of rows about VMs. Where there are two for
+// one thing, the dates tell which holds. Two that hold are none: nobody knows which is
+// charged.
 func machines(rows []row) (map[place]money.Rate, error) {
-	out := map[place]money.Rate{}
-	differ := map[place]bool{}
+	type priced struct {
+		rate  money.Rate
+		holds bool
+	}
+	all, now := map[place][]priced{}, time.Now()
 	for _, r := range rows {
 		kind, ok := r.kindOf()
 		if !ok {
@@ -125,13 +151,17 @@ func machines(rows []row) (map[place]money.Rate, error) {
 			return nil, fmt.Errorf("price of %s in %s: %w", r.Meter, r.Region, err)
 		}
 		k := place{strings.ToLower(r.Region), strings.ToLower(r.Size), kind}
-		if old, there := out[k]; there && old != rate {
-			differ[k] = true
-		}
-		out[k] = rate
+		all[k] = append(all[k], priced{rate, r.holds(now)})
 	}
-	for k := range differ {
-		delete(out, k)
+	out := map[place]money.Rate{}
+	for k, some := range all {
+		differ := func(p priced) bool { return p.rate != some[0].rate }
+		if slices.ContainsFunc(some, differ) {
+			some = slices.DeleteFunc(some, func(p priced) bool { return !p.holds })
+		}
+		if len(some) > 0 && !slices.ContainsFunc(some, differ) {
+			out[k] = some[0].rate
+		}
 	}
 	return out, nil
 }

@@ -66,11 +66,31 @@ func (a *Adapter) look(ctx context.Context, op, target, request string) (found, 
 	switch {
 	case !ok:
 		return found{}, a.errorf(op, target, providers.Unavailable, providers.NotCreated, "the answer holds no resource group")
-	case !a.ours(g, request):
+	case a.ours(g, request):
+		vm, err := a.vm(ctx, op, target, g.name)
+		return found{g, vm}, err
+	case providers.TagsOf(g.tags).Owner != "":
 		return found{}, a.complete(op, target, &providers.Error{Code: providers.NotFound, Outcome: providers.NotCreated, Target: name, Err: errForeign})
 	}
+	return a.untagged(ctx, op, target, request, g)
+}
+
+// untagged is a group of our name that bears nobody's tags: somebody has replaced
+// them, and the machine in it goes on being paid for. The machine bears the same
+// tags; where it does not tell either, nobody knows whose it is.
+func (a *Adapter) untagged(ctx context.Context, op, target, request string, g group) (found, error) {
 	vm, err := a.vm(ctx, op, target, g.name)
-	return found{g, vm}, err
+	if err != nil {
+		return found{}, err
+	}
+	if vm != nil {
+		own := group{g.name, g.location, read(vm.Tags), g.deleting}
+		if a.ours(own, request) {
+			return found{own, vm}, nil
+		}
+	}
+	return found{}, a.errorf(op, target, providers.InvalidRequest, providers.NotCreated,
+		"resource group %s has lost its tags, so it is not known to be ours: give it back %s, or delete it", g.name, providers.TagOwner)
 }
 
 // vm returns the VM of a group with its instance view, nil for none.
@@ -195,9 +215,9 @@ func (a *Adapter) fromVM(i *providers.Instance, f found) {
 		i.State = providers.Stopping
 	case state == "failed" && power == "":
 		i.State, i.Cause, i.Message = providers.Terminated, providers.CauseError, a.line(why)
-	case state == "creating":
+	case state == "creating", state == "" && power == "starting":
 		i.State = providers.Pending
-	case state == "succeeded", state == "updating", state == "migrating", state == "failed":
+	case state == "" && power == "running", state == "succeeded", state == "updating", state == "migrating", state == "failed":
 		i.State = providers.Running
 	default:
 		i.State = providers.StateStrange
