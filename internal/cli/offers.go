@@ -300,7 +300,7 @@ func paidFor(q *market.Quote) string {
 		text += ", at " + rate(c.Sunk) + "/h each, used or not"
 	}
 	if !c.Until.IsZero() {
-		text += ", until " + local(c.Until)
+		text += ", until the end of " + c.Until.Add(-time.Nanosecond).UTC().Format(time.DateOnly) + " UTC" // its last day, as configured
 	}
 	return text
 }

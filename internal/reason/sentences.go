@@ -103,7 +103,7 @@ var Sentences = map[Code]string{
 	"zone_not_asked":           "zone {zone} was not asked for",
 	"full":                     "{market|market} is full",
 	"quota":                    "quota {quota}[ in {region}] of provider {provider} has {left} of {limit} {unit} left, and it needs {need}",
-	"stale_price":              "its price was last seen at {seen}",
+	"stale_price":              "its price is stale: it was last seen at {seen}",
 	// Why an offer is quarantined: shown, and never used.
 	"price_outside_band":     "{price|rate} per GPU-hour is outside what is believed of {gpu}, {low|rate} to {high|rate}",
 	"price_absurd":           "a price of {price|rate}/h for a machine without a GPU is above {high|rate}/h",
