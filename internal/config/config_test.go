@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-var types = []string{"simcloud", "hosts"}
+var types = []string{"simcloud", "hosts", "aws", "gcp", "azure", "vast"}
 
 const example = "../../config.example.yaml"
 
