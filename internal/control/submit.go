@@ -232,8 +232,11 @@ func (in *inputs) of(ctx context.Context, s *parsed, j *queue.Job, index int) (s
 	return c.Values[at], nil
 }
 
-func (b *Broker) queueNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(b.set.Queues)), ", ")
+func (b *Broker) knownQueues() string {
+	if len(b.set.Queues) == 0 {
+		return "the broker's configuration has none; leave the key out, or name one under queues there"
+	}
+	return "known: " + strings.Join(slices.Sorted(maps.Keys(b.set.Queues)), ", ")
 }
 
 // Cancel ends a job: what waits is cancelled at once, what runs is stopped. All

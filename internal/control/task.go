@@ -303,7 +303,7 @@ func (b *Broker) checkSpec(s *Submission) error {
 	if j.Queue != "" {
 		q, ok := b.set.Queues[j.Queue]
 		if !ok {
-			return fmt.Errorf("queue: there is no queue %s; known: %s", j.Queue, b.queueNames())
+			return fmt.Errorf("queue: there is no queue %s; %s", j.Queue, cmp.Or(nearest.Hint(j.Queue, slices.Sorted(maps.Keys(b.set.Queues))), b.knownQueues()))
 		}
 		if len(q.Projects) > 0 && !slices.Contains(q.Projects, j.Project) {
 			return fmt.Errorf("queue: %s is not for project %s; it is for %s", j.Queue, j.Project, strings.Join(q.Projects, ", "))

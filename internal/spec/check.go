@@ -422,7 +422,11 @@ func checkFiles(j *Job, report reporter, faulty func(string) bool) {
 	targets := map[string]int{}
 	for i, in := range j.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
-		if !faulty(at + ".from") {
+		switch {
+		case faulty(at + ".from"):
+		case strings.HasSuffix(in.From, "/") && !strings.HasSuffix(in.From, "//"):
+			report(at+".from", "name its files one by one, put them into workdir, or have the command fetch them", "is a folder, and only files are fetched")
+		default:
 			checkLocation(at+".from", in.From, report)
 		}
 		if !faulty(at+".to") && !inside(in.To) {
