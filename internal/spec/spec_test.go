@@ -522,7 +522,7 @@ func TestLocal(t *testing.T) {
 
 func TestFoldersAreNoInputs(t *testing.T) {
 	for from, want := range map[string]string{"s3://data/train.jsonl": "", "s3://data/chat/": "is a folder", "/srv/data/": "is a folder"} {
-		_, err := Parse("job.yaml", fmt.Appendf(nil, "inputs: [{from: %q, to: data}]\nrun: {command: [x]}\nmax_duration: 1h\n", from))
+		_, err := Parse("job.yaml", fmt.Appendf(nil, "name: x\ninputs: [{from: %q, to: data}]\nrun: {command: [x]}\nmax_duration: 1h\n", from))
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && !strings.Contains(got, "inputs[0].from: "+want) {
 			t.Errorf("%s: %v; want it to say %q", from, err, want)
 		}
