@@ -2,12 +2,14 @@ package aws_test
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"gpubroker/internal/money"
 	"gpubroker/internal/simcloud"
 	"gpubroker/providers"
 	"gpubroker/providers/aws"
@@ -341,5 +343,72 @@ func TestWarningsOfOtherServers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Whichever call of a launch or an end fails, before or after its effect, at most
+// one machine is made, and a later end leaves nothing.
+func TestEachCallFailsOnce(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n := 0; ; n++ {
+			hit := false
+			t.Run(fmt.Sprintf("call %d, after its effect %v", n, after), func(t *testing.T) {
+				in(t, nil, func(t *testing.T, a *account) {
+					left := n
+					failing := func() bool {
+						left--
+						fail := left < 0 && !hit
+						hit = hit || fail
+						return fail
+					}
+					bad := &canned{status: http.StatusInternalServerError, body: `<Response><Errors><Error><Code>InternalError</Code><Message>x</Message></Error></Errors></Response>`}
+					if after {
+						a.after = func(call) *canned {
+							if failing() {
+								return bad
+							}
+							return nil
+						}
+					} else {
+						a.canny = func(call) *canned {
+							if failing() {
+								return bad
+							}
+							return nil
+						}
+					}
+					req := withGroup(request("r1", market("us-east-1a", "p4d.24xlarge", providers.Spot), 100*money.Rate(money.Unit)), "j1")
+					made, err := a.Launch(t.Context(), req)
+					live := a.truth()
+					if err == nil && live != 1 || err != nil && providers.OutcomeOf(err) == providers.NotCreated && live != 0 {
+						t.Errorf("%v (%s) with %d machines", err, providers.OutcomeOf(err), live)
+					}
+					if providers.OutcomeOf(err) == providers.OutcomeUnknown && err != nil {
+						if made, err = a.Launch(t.Context(), req); err != nil || a.truth() != 1 {
+							t.Errorf("again: %v, %d machines", err, a.truth())
+						}
+					}
+					ref := made.Ref
+					if err != nil {
+						ref = providers.Ref{Request: "r1"}
+					}
+					for try := 0; providers.CodeOf(a.Terminate(t.Context(), ref)) != providers.NotFound; try++ {
+						if try > 5 {
+							t.Fatal("it does not end")
+						}
+						time.Sleep(time.Minute)
+					}
+					if a.truth() != 0 {
+						t.Error("not found, and it lives")
+					}
+					if left := a.w.About().Left; len(left) != 0 {
+						t.Errorf("not found, and there are %v", left)
+					}
+				})
+			})
+			if !hit {
+				break
+			}
+		}
 	}
 }

@@ -36,6 +36,7 @@ type account struct {
 	mu    sync.Mutex
 	calls []call
 	canny func(c call) *canned // answers in the world's place
+	after func(c call) *canned // answers once the world has done what it was asked for
 	edit  func(c call, answer string) string
 }
 
@@ -78,16 +79,27 @@ func (a *account) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if a.edit == nil {
+	if a.edit == nil && a.after == nil {
 		simcloud.Dialected(a.w).ServeHTTP(rw, r)
 		return
 	}
 	rec := httptest.NewRecorder()
 	simcloud.Dialected(a.w).ServeHTTP(rec, r)
+	if a.after != nil {
+		if say := a.after(c); say != nil {
+			rec = httptest.NewRecorder()
+			rec.WriteHeader(say.status)
+			_, _ = io.WriteString(rec, say.body)
+		}
+	}
 	maps.Copy(rw.Header(), rec.Header())
 	rw.Header().Del("Content-Length")
 	rw.WriteHeader(rec.Code)
-	_, _ = io.WriteString(rw, a.edit(c, rec.Body.String()))
+	answer := rec.Body.String()
+	if a.edit != nil {
+		answer = a.edit(c, answer)
+	}
+	_, _ = io.WriteString(rw, answer)
 }
 
 // sent returns the calls of an action.

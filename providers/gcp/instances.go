@@ -222,7 +222,9 @@ func (a *Adapter) Terminate(ctx context.Context, ref providers.Ref) error {
 	default:
 		return a.complete("terminate", ref.String(), e, true)
 	}
-	a.ungroup(ctx, ref.Request)
+	if e := a.ungroup(ctx, ref.Request); e != nil {
+		return a.complete("terminate", ref.String(), e, true)
+	}
 	return a.complete("terminate", ref.String(), gone, true)
 }
 

@@ -47,14 +47,19 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 	case there:
 		return a.same(req, found)
 	}
+	now := time.Now().UTC()
+	f := facts{req.Market, req.Tags, now, policy.GetName(), before.open, before.refused}
 	if policy != nil {
+		a.seen.put(req.Request, f)
 		if e := a.group(ctx, req.Market.Region, policy); e != nil {
-			e.Outcome = providers.NotCreated
+			_ = a.ungroup(ctx, req.Request)
+			if e.Outcome = providers.NotCreated; before.open {
+				e.Outcome = providers.OutcomeUnknown
+			}
 			return refuse(e)
 		}
 	}
-	now := time.Now().UTC()
-	f := facts{req.Market, req.Tags, now, policy.GetName(), true, before.refused}
+	f.open = true
 	a.seen.put(req.Request, f)
 	op, err := a.instances.Insert(ctx, &computepb.InsertInstanceRequest{
 		Project: a.set.Project, Zone: req.Market.Zone, RequestId: new(requestID(req, before.refused)), InstanceResource: resource,
@@ -69,6 +74,10 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 		if e.Outcome == providers.NotCreated {
 			f.open = false
 			a.seen.put(req.Request, f)
+			if policy != nil && e.Code == providers.NotFound { // the last of another gang's machines took it along
+				e.Code, e.Scope = providers.Unavailable, providers.ScopeOffer
+			}
+			_ = a.ungroup(ctx, req.Request) // a policy costs nothing
 		}
 		return refuse(e)
 	}
@@ -78,6 +87,7 @@ func (a *Adapter) Launch(ctx context.Context, req providers.LaunchRequest) (prov
 			f.open = false
 			f.refused++
 			a.seen.put(req.Request, f)
+			_ = a.ungroup(ctx, req.Request)
 		}
 		return refuse(e)
 	}
@@ -276,18 +286,23 @@ func (a *Adapter) policy(group string) *computepb.ResourcePolicy {
 	}
 }
 
-// ungroup deletes the policy of a machine that is gone. The group's other machines
-// keep it: Google refuses to delete what is in use.
-func (a *Adapter) ungroup(ctx context.Context, request string) {
+// ungroup deletes the policy of a machine that is gone, or was never made. The
+// group's other machines keep it: Google refuses to delete what is in use. Its error
+// is one that another try may not have.
+func (a *Adapter) ungroup(ctx context.Context, request string) *providers.Error {
 	f, ok := a.seen.get(request)
 	if !ok || f.policy == "" {
-		return
+		return nil
 	}
 	_, err := a.policies.Delete(ctx, &computepb.DeleteResourcePolicyRequest{Project: a.set.Project, Region: f.market.Region, ResourcePolicy: f.policy})
 	if e := judgeIf(err); e != nil && e.Code != providers.NotFound {
 		a.log.DebugContext(ctx, "placement policy stays", "policy", f.policy, "region", f.market.Region, "error", e)
-		return
+		if e.Scope == providers.ScopeProvider && (providers.Reactions()[e.Code].Retry || e.Code == providers.Canceled) {
+			return e
+		}
+		return nil
 	}
 	f.policy = ""
 	a.seen.put(request, f)
+	return nil
 }

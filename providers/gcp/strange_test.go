@@ -265,3 +265,78 @@ func TestWhyAMachineIsOff(t *testing.T) {
 		})
 	}
 }
+
+// Whichever call of a launch or an end fails, before or after its effect, at most
+// one machine is made, and a later end leaves nothing.
+func TestEachCallFailsOnce(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n := 0; ; n++ {
+			hit, left := false, n
+			inProject(t, nil, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					if left--; hit || left >= 0 || strings.Contains(r.URL.Path, "token") {
+						next.ServeHTTP(rw, r)
+						return
+					}
+					hit = true
+					if after {
+						next.ServeHTTP(httptest.NewRecorder(), r)
+					}
+					rw.Header().Set("Content-Type", "application/json")
+					rw.WriteHeader(http.StatusInternalServerError)
+					_, _ = io.WriteString(rw, `{"error":{"code":500,"message":"x","errors":[{"message":"x","domain":"global","reason":"backendError"}]}}`)
+				})
+			}, func(t *testing.T, p *project) {
+				a := p.open(t, nil)
+				req := launch("r1", "us-central1-a", "g2-standard-8", providers.Spot)
+				req.Group = "j1"
+				made, err := a.Launch(t.Context(), req)
+				if live := len(p.world.Truth()); err == nil && live != 1 || err != nil && providers.OutcomeOf(err) == providers.NotCreated && live != 0 {
+					t.Errorf("call %d, after %v: %v (%s) with %d machines", n, after, err, providers.OutcomeOf(err), live)
+				}
+				if err != nil && providers.OutcomeOf(err) == providers.OutcomeUnknown {
+					if made, err = a.Launch(t.Context(), req); err != nil || len(p.world.Truth()) != 1 {
+						t.Errorf("call %d, after %v, again: %v, %d machines", n, after, err, len(p.world.Truth()))
+					}
+				}
+				ref := made.Ref
+				if err != nil {
+					ref = providers.Ref{Request: "r1"}
+				}
+				for try := 0; providers.CodeOf(a.Terminate(t.Context(), ref)) != providers.NotFound; try++ {
+					if try > 5 {
+						t.Fatal("it does not end")
+					}
+					time.Sleep(time.Minute)
+				}
+				if left := p.world.About().Left; len(left) != 0 {
+					t.Errorf("call %d, after %v: not found, and there are %v", n, after, left)
+				}
+			})
+			if !hit {
+				break
+			}
+		}
+	}
+}
+
+// The placement policy of a gang that was refused does not stay.
+func TestPolicyOfARefusedLaunch(t *testing.T) {
+	for _, effect := range []string{simapi.NoCapacity, simapi.Denied} {
+		inProject(t, nil, nil, func(t *testing.T, p *project) {
+			a := p.open(t, nil)
+			p.fault(t, simapi.Fault{Op: "launch", Effect: effect})
+			req := launch("r1", "us-central1-a", "g2-standard-8", providers.Spot)
+			req.Group = "j1"
+			if _, err := a.Launch(t.Context(), req); providers.OutcomeOf(err) != providers.NotCreated {
+				t.Fatal(err)
+			}
+			if left := p.world.About().Left; len(left) != 0 {
+				t.Errorf("%s: left: %v", effect, left)
+			}
+			if _, err := a.Launch(t.Context(), req); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		})
+	}
+}
