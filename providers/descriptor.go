@@ -163,3 +163,15 @@ type Env struct {
 	// Secret resolves a reference such as "env:TOKEN" or "file:/run/token".
 	Secret func(ref string) (string, error)
 }
+
+// Read resolves the reference that stands under a key of an account's settings.
+func (e Env) Read(account, key, ref string) (string, error) {
+	if e.Secret == nil {
+		return "", fmt.Errorf("provider %s: %s: there is no source of secrets", account, key)
+	}
+	secret, err := e.Secret(ref)
+	if err != nil {
+		return "", fmt.Errorf("provider %s: %s: %w", account, key, err)
+	}
+	return secret, nil
+}

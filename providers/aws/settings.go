@@ -100,12 +100,9 @@ func open(ctx context.Context, name string, raw json.RawMessage, env providers.E
 		if ref.value == "" {
 			continue
 		}
-		if env.Secret == nil {
-			return nil, fmt.Errorf("provider %s: %s %q: there is no source of secrets", name, ref.key, ref.value)
-		}
-		secret, err := env.Secret(ref.value)
+		secret, err := env.Read(name, ref.key, ref.value)
 		if err != nil {
-			return nil, fmt.Errorf("provider %s: %s: %w", name, ref.key, err)
+			return nil, err
 		}
 		*ref.into = secret
 	}

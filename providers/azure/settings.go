@@ -81,12 +81,9 @@ func open(_ context.Context, name string, raw json.RawMessage, env providers.Env
 		if scheme != "env" && scheme != "file" {
 			continue
 		}
-		if env.Secret == nil {
-			return nil, fmt.Errorf("provider %s: %q: there is no source of secrets", name, *ref)
-		}
-		value, err := env.Secret(*ref)
+		value, err := env.Read(name, "credentials", *ref)
 		if err != nil {
-			return nil, fmt.Errorf("provider %s: credentials: %w", name, err)
+			return nil, err
 		}
 		if ref == &s.ClientSecret {
 			access.Secret, *ref = value, ""

@@ -78,12 +78,9 @@ func open(_ context.Context, name string, raw json.RawMessage, env providers.Env
 	}
 	access := Access{Owner: env.Owner, Log: env.Log}
 	if s.Credentials != "" {
-		if env.Secret == nil {
-			return nil, fmt.Errorf("provider %s: credentials: there is no source of secrets", name)
-		}
 		var err error
-		if access.Credentials, err = env.Secret(s.Credentials); err != nil {
-			return nil, fmt.Errorf("provider %s: credentials: %w", name, err)
+		if access.Credentials, err = env.Read(name, "credentials", s.Credentials); err != nil {
+			return nil, err
 		}
 	}
 	return New(name, s, access)

@@ -79,15 +79,12 @@ func open(ctx context.Context, name string, raw json.RawMessage, env providers.E
 	if err := providers.DecodeSettings(name, raw, &s); err != nil {
 		return nil, err
 	}
-	switch {
-	case s.Key == "":
+	if s.Key == "" {
 		return nil, fmt.Errorf("provider %s: key is missing: give a reference such as env:RUNPOD_API_KEY", name)
-	case env.Secret == nil:
-		return nil, fmt.Errorf("provider %s: key: there is no source of secrets", name)
 	}
-	key, err := env.Secret(s.Key)
+	key, err := env.Read(name, "key", s.Key)
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: key: %w", name, err)
+		return nil, err
 	}
 	p, err := New(name, s, Access{Key: key, Owner: env.Owner, Log: env.Log})
 	if err == nil && env.Log != nil && (s.Spot == viaGraphQL || s.Balance == viaGraphQL) {

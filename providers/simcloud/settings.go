@@ -60,12 +60,9 @@ func open(_ context.Context, name string, raw json.RawMessage, env providers.Env
 	}
 	token := ""
 	if s.Token != "" {
-		if env.Secret == nil {
-			return nil, fmt.Errorf("provider %s: token %q: there is no source of secrets", name, s.Token)
-		}
 		var err error
-		if token, err = env.Secret(s.Token); err != nil {
-			return nil, fmt.Errorf("provider %s: token: %w", name, err)
+		if token, err = env.Read(name, "token", s.Token); err != nil {
+			return nil, err
 		}
 	}
 	return New(name, s, Access{Token: token, Owner: env.Owner})

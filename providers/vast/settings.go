@@ -52,12 +52,9 @@ func open(_ context.Context, name string, raw json.RawMessage, env providers.Env
 	if err := providers.DecodeSettings(name, raw, &s); err != nil {
 		return nil, err
 	}
-	if env.Secret == nil {
-		return nil, fmt.Errorf("provider %s: api_key: there is no source of secrets", name)
-	}
-	key, err := env.Secret(cmp.Or(s.APIKey, defaultKey))
+	key, err := env.Read(name, "api_key", cmp.Or(s.APIKey, defaultKey))
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: api_key: %w", name, err)
+		return nil, err
 	}
 	return New(name, s, Access{Key: key, Owner: env.Owner, Log: env.Log})
 }

@@ -77,12 +77,9 @@ func open(_ context.Context, name string, raw json.RawMessage, env providers.Env
 			*key.into = key.ref // an id is no secret
 			continue
 		}
-		if env.Secret == nil {
-			return nil, fmt.Errorf("provider %s: %s: there is no source of secrets", name, key.name)
-		}
-		value, err := env.Secret(key.ref)
+		value, err := env.Read(name, key.name, key.ref)
 		if err != nil {
-			return nil, fmt.Errorf("provider %s: %s: %w", name, key.name, err)
+			return nil, err
 		}
 		*key.into = value
 	}
