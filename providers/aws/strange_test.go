@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -355,7 +356,10 @@ func TestEachCallFailsOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("call %d, after its effect %v", n, after), func(t *testing.T) {
 				in(t, nil, func(t *testing.T, a *account) {
 					left := n
+					var mu sync.Mutex // regions are asked at once
 					failing := func() bool {
+						mu.Lock()
+						defer mu.Unlock()
 						left--
 						fail := left < 0 && !hit
 						hit = hit || fail
