@@ -93,8 +93,7 @@ func settingsFault(key string, shape reflect.Type, err error) string {
 		}
 		return text + "; known: " + strings.Join(keys, ", ")
 	}
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("%s: expected %s, found %s", key, kindName(kind.Type), foundName(kind.Value))
 	}
 	return fmt.Sprintf("%s: %v", key, err)
@@ -102,8 +101,7 @@ func settingsFault(key string, shape reflect.Type, err error) string {
 
 // settingsKeys are the keys of a struct, and of the structs in it.
 func settingsKeys(shape reflect.Type, keys []string) []string {
-	for i := range shape.NumField() {
-		f := shape.Field(i)
+	for f := range shape.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue
