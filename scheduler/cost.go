@@ -78,11 +78,20 @@ type load struct {
 	stoppable bool // may be interrupted
 }
 
+// assumed is the length of a task that nobody has described: no longer than one
+// attempt may run.
+func (g *Group) assumed() time.Duration {
+	if g.MaxDuration > 0 {
+		return min(assumedTask, g.MaxDuration)
+	}
+	return assumedTask
+}
+
 // loadOf reads a group's work. running is how many of its job's tasks run.
 func (a *ask) loadOf(g *Group, running int) load {
 	task, source := g.Work.Task, cmp.Or(g.Work.Source, "given")
 	if task <= 0 {
-		task, source = assumedTask, "assumed"
+		task, source = g.assumed(), "assumed"
 	}
 	left := g.Left
 	if left <= 0 || left > 1 {

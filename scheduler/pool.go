@@ -318,7 +318,7 @@ const overdueAfter = 3
 func (p *pass) expect(r *Running) {
 	should := r.Group.Work.Task
 	if should <= 0 {
-		should = assumedTask
+		should = r.Group.assumed()
 	}
 	end := r.Since.Add(overdueAfter * (should + r.Group.Work.Stage))
 	if end.After(p.Now) {

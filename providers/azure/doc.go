@@ -159,6 +159,7 @@
 //     names one of the region. InfiniBand needs a scale set or an availability set
 //     (https://learn.microsoft.com/azure/virtual-machines/setup-infiniband), which the
 //     adapter does not make.
-//   - Azure has no API that says what one machine has cost while it lives, so there is
-//     no Biller: Cost Management lags by a day and more.
+//   - Azure has no API that says what one machine has cost: Cost Management lags by a
+//     day and more. The activity log says from when to when a machine was there, some
+//     minutes late; its price is the one that was seen.
 package azure

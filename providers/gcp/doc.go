@@ -110,7 +110,7 @@
 //   - A zone that Google cannot reach makes a list a part of itself, in a warning;
 //     that is an error here.
 //   - The catalog prices parts: cores, memory, GPUs, local SSD, disk, address. Rules
-//     stand in data/families.csv; [Adapter.Unmatched] says what no rule fits. Spot
+//     stand in data/families.csv; gpubroker providers check shows what no rule fits. Spot
 //     prices of B200 slices are tagged OnDemand, and only the words tell. GiB-months
 //     have 720 hours. Prices are a day old at most; every refresh reads the whole
 //     catalog, some ten calls.
