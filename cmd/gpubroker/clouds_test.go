@@ -42,7 +42,7 @@ func clouds() []cloud {
 	return []cloud{
 		{as: "aws", notice: 3 * time.Second, settings: func(_ *site, at *rig.Cloud) string {
 			return fmt.Sprintf(`endpoint: "%s", regions: [us-east-1, us-west-2], access_key: "env:SIMCLOUD_TOKEN", secret_key: "env:SIMCLOUD_TOKEN", `+
-				`end_role: "arn:aws:iam::123456789012:role/end", queue: warnings`, at.URL)
+				`end_role: "arn:aws:iam::123456789012:role/end"`, at.URL)
 		}},
 		{as: "gcp", notice: 3 * time.Second, settings: func(s *site, at *rig.Cloud) string {
 			return fmt.Sprintf(`endpoint: "%s", project: %s, credentials: "file:%s"`, at.URL, gcp.Project, s.serviceAccount(at))
@@ -246,9 +246,23 @@ func TestAJobOnEachCloud(t *testing.T) {
 				t.Fatalf("the job ended as %s: %+v", j.State, j.Counts)
 			}
 			s.resumed(id, at, n)
+			if c.notice > 0 {
+				s.noticed(on, m)
+			}
 			s.allGone(at)
 			s.booksAgree(at)
 		})
+	}
+}
+
+// noticed checks that the agent on a machine heard of its end from the cloud's own
+// metadata service.
+func (s *site) noticed(on *rig.Cloud, m simapi.Machine) {
+	s.t.Helper()
+	console, err := on.Console(s.ctx, m.ID)
+	s.must(err)
+	if !strings.Contains(string(console), "the provider's notice changed") {
+		s.t.Errorf("the agent on %s heard of no notice:\n%s", m.ID, console)
 	}
 }
 
