@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -272,13 +273,21 @@ func TestEachCallFailsOnce(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 0; ; n++ {
 			hit, left := false, n
+			var mu sync.Mutex // calls may overlap
+			failing := func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				left--
+				fail := left < 0 && !hit
+				hit = hit || fail
+				return fail
+			}
 			inProject(t, nil, func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					if left--; hit || left >= 0 || strings.Contains(r.URL.Path, "token") {
+					if strings.Contains(r.URL.Path, "token") || !failing() {
 						next.ServeHTTP(rw, r)
 						return
 					}
-					hit = true
 					if after {
 						next.ServeHTTP(httptest.NewRecorder(), r)
 					}
