@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 )
 
@@ -62,6 +63,11 @@ type Shape struct {
 	Disk       int64   `json:"disk,omitzero"`   // bytes on the root or local disk that come with the price
 	NetworkBps int64   `json:"network_bps,omitzero"`
 	Arch       string  `json:"arch,omitzero"` // amd64, arm64
+	// Fabric is true when all GPUs of the machine reach each other at full speed,
+	// RDMA when such machines can be joined so. Adapters leave both unknown; the
+	// market fills in what the facts say.
+	Fabric gpu.Known[bool] `json:"fabric,omitzero"`
+	RDMA   gpu.Known[bool] `json:"rdma,omitzero"`
 }
 
 // Offer is one thing to rent.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
 )
@@ -158,7 +159,13 @@ func compareShapes(a, b *providers.Shape) int {
 		cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.GPUName, b.GPUName), cmp.Compare(a.GPUs, b.GPUs),
 		cmp.Compare(a.GPUMemory, b.GPUMemory), cmp.Compare(a.VCPU, b.VCPU), cmp.Compare(a.Memory, b.Memory),
 		cmp.Compare(a.Disk, b.Disk), cmp.Compare(a.NetworkBps, b.NetworkBps), cmp.Compare(a.Arch, b.Arch),
+		three(a.Fabric, b.Fabric), three(a.RDMA, b.RDMA),
 	)
+}
+
+// three orders unknown before false before true.
+func three(a, b gpu.Known[bool]) int {
+	return cmp.Or(truth(!a.IsZero(), !b.IsZero()), truth(a.Or(false), b.Or(false)))
 }
 
 // truth orders false before true.

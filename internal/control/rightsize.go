@@ -91,7 +91,7 @@ func (b *Broker) sized(ctx context.Context, j *queue.Job, catalog *scheduler.Cat
 					today[place] = catalog.Like(place)
 				}
 				m = &rented{
-					machine: rightsize.Machine{Market: market, Shape: machineOf(i, 0).Shape, Price: i.Price, Slots: i.Slots},
+					machine: rightsize.Machine{Market: market, Shape: b.machineOf(i, 0).Shape, Price: i.Price, Slots: i.Slots},
 					today:   today[place].Price,
 				}
 				m.machine.Shape.NetworkBps = today[place].NetworkBps

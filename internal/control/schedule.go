@@ -114,7 +114,7 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	taken := map[string]int{}
 	for _, a := range r.Assigns {
 		i := tx.Instance(a.Machine)
-		if i == nil || !machineOf(i, 0).Open {
+		if i == nil || !b.machineOf(i, 0).Open {
 			continue
 		}
 		if a.Slots > 0 {

@@ -96,7 +96,7 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 		if i.State == queue.InstanceRequested || i.State == queue.InstanceLaunching {
 			launching[i.Provider]++
 		}
-		p.Machines = append(p.Machines, machineOf(i, used[i.ID]))
+		p.Machines = append(p.Machines, b.machineOf(i, used[i.ID]))
 	}
 	for name, a := range b.accounts {
 		ready := b.unreachable(a)
@@ -116,7 +116,7 @@ func (b *Broker) isListed(account string) bool {
 	return !b.listed[account].IsZero()
 }
 
-func machineOf(i *queue.Instance, used int) scheduler.Machine {
+func (b *Broker) machineOf(i *queue.Instance, used int) scheduler.Machine {
 	m := scheduler.Machine{
 		ID: i.ID, Market: marketOf(i), Project: i.Project, Payer: i.Payer,
 		Shape: providers.Shape{
@@ -126,6 +126,11 @@ func machineOf(i *queue.Instance, used int) scheduler.Machine {
 		Slots: i.Slots, Used: used, SlotKey: i.SlotKey, Price: i.Price, Bound: i.Bound, Born: i.Launched,
 		Idle: i.Idle, Lease: i.Lease, Billing: i.Billing, Ready: i.State == queue.InstanceReady,
 	}
+	cloud := i.Provider
+	if a, ok := b.accounts[i.Provider]; ok {
+		cloud = a.Type
+	}
+	m.Shape.Fabric, m.Shape.RDMA = b.facts.Joined(cloud, i.Type, i.GPU, i.GPUs)
 	switch i.State {
 	case queue.InstanceRequested, queue.InstanceLaunching, queue.InstanceBooting, queue.InstanceReady:
 		m.Open = i.Unknown.IsZero()

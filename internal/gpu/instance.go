@@ -42,6 +42,55 @@ func FullFabric(link Known[string]) Known[bool] {
 	return Of((strings.HasPrefix(l, "nvlink") || strings.HasPrefix(l, "infinity fabric")) && !strings.Contains(l, "pair") && !strings.Contains(l, "bridge"))
 }
 
+// Joined says of a machine whether its GPUs share a full fabric, and whether such
+// machines can be joined by RDMA: from the facts of its cloud's type, or else, for
+// the fabric, from how its GPU is built. Boards of SXM modules join all that they
+// carry; AMD's mesh is whole with all eight.
+func (t *Table) Joined(cloud, name, id string, gpus float64) (fabric, rdma Known[bool]) {
+	it, known := t.InstanceType(cloud, name)
+	fabric, rdma = it.FullFabric(), it.RDMA
+	switch f, _ := t.Lookup(id); {
+	case gpus <= 1:
+		fabric = Of(true) // there is nothing to join
+	case known && it.Link.known:
+	default:
+		fabric = f.board(gpus)
+	}
+	return fabric, rdma
+}
+
+// octet is how many GPUs AMD's mesh joins, each to all others.
+const octet = 8
+
+// board says whether so many of a GPU on one machine share a full fabric.
+func (f Fact) board(gpus float64) Known[bool] {
+	link, ok := f.Link.Get()
+	if !ok {
+		return Known[bool]{}
+	}
+	link = strings.ToLower(link)
+	switch {
+	case strings.Contains(link, "up to"): // bridged or not, which nobody says
+		return Known[bool]{}
+	case strings.HasPrefix(link, "infinity fabric"):
+		return Of(gpus == octet)
+	}
+	return Of(strings.HasPrefix(link, "nvlink") && !strings.Contains(link, "bridge"))
+}
+
+// Among says whether n of a machine's GPUs share a full fabric. A pair of AMD's
+// mesh has one of its seven links only (MI300X: 128 of 896 GB/s), so that nothing
+// under the whole octet counts as one.
+func (f Fact) Among(n, gpus float64, machine Known[bool]) Known[bool] {
+	switch link, _ := f.Link.Get(); {
+	case n <= 1:
+		return Of(true)
+	case n < gpus && strings.HasPrefix(strings.ToLower(link), "infinity fabric"):
+		return Of(false)
+	}
+	return machine
+}
+
 func parseInstance(r *row) InstanceType {
 	it := InstanceType{
 		Cloud: r.text("cloud"), Name: r.text("instance_type"), GPU: r.text("gpu"),

@@ -26,6 +26,9 @@ func (k Known[T]) Or(otherwise T) T {
 	return otherwise
 }
 
+// Equal says that both are unknown, or known and the same.
+func (k Known[T]) Equal(o Known[T]) bool { return k == o }
+
 // IsZero says that the value is unknown; with it `omitzero` leaves it out.
 func (k Known[T]) IsZero() bool { return !k.known }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
 )
@@ -162,6 +163,7 @@ func parseRow(cell func(string) string) ([]providers.Offer, string) {
 		}
 		o := base
 		o.Kind, o.Price = kind, price
+		o.Fabric, o.RDMA = gpu.Builtin().Joined(o.Provider, o.Type, o.GPU, o.GPUs)
 		out = append(out, o)
 	}
 	if len(out) == 0 {
@@ -171,8 +173,8 @@ func parseRow(cell func(string) string) ([]providers.Offer, string) {
 }
 
 // typeName joins what tells the machines of a provider apart: "h100-80gb-x8-secure".
-func typeName(gpu, each, count, tier, vcpu, memory string) string {
-	parts := []string{strings.Join(strings.Fields(strings.ToLower(gpu)), "-")}
+func typeName(model, each, count, tier, vcpu, memory string) string {
+	parts := []string{strings.Join(strings.Fields(strings.ToLower(model)), "-")}
 	if tier == string(providers.OnDemand) || tier == string(providers.Spot) {
 		tier = "" // that is the kind of its price
 	}

@@ -76,6 +76,7 @@ func With(o Options) *Market {
 // and reports whether it says anything new but its age. What it is given is kept,
 // not copied.
 func (m *Market) Replace(provider string, offers []providers.Offer, at time.Time, broken ...Quarantined) bool {
+	describe(offers, m.opts.typeOf(provider))
 	good, odd := judge(offers, builtinBands(), m.opts.Stated[provider])
 	if m.opts.History != nil {
 		if err := m.opts.History.Record(provider, good, at); err != nil {
@@ -95,6 +96,15 @@ func (m *Market) Replace(provider string, offers []providers.Offer, at time.Time
 	lists[provider] = List{Offers: good, Quarantined: quarantined, Seen: at, Tried: at}
 	m.view.Store(newView(&m.opts, was.Revision+1, lists))
 	return !slices.EqualFunc(old.Offers, good, same)
+}
+
+// describe fills in what the facts say of a cloud's machines.
+func describe(offers []providers.Offer, cloud string) {
+	facts := gpu.Builtin()
+	for i := range offers {
+		s := &offers[i].Shape
+		s.Fabric, s.RDMA = facts.Joined(cloud, offers[i].Type, s.GPU, s.GPUs)
+	}
 }
 
 // same reports whether two offers differ in nothing but their age.
@@ -155,8 +165,6 @@ type row struct {
 	perGPU    int64 // nano-units per GPU-hour; 0 without a GPU
 	memory    float64
 	link      string
-	fabric    gpu.Known[bool]
-	rdma      gpu.Known[bool]
 	gpu       int32 // index in gpus
 	region    int32
 	provider  int32

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpubroker/internal/gpu"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
@@ -32,7 +33,7 @@ func TestARowGivesAnOfferForEachPrice(t *testing.T) {
 	}
 	want := providers.Offer{
 		Market: providers.Market{Provider: "aws", Region: "us-east-1", Zone: "us-east-1a", Type: "g6.xlarge", Kind: providers.Spot},
-		Shape:  providers.Shape{GPU: "l4", GPUName: "L4", GPUs: 1, GPUMemory: 24e9, VCPU: 4, Memory: 16 << 30},
+		Shape:  providers.Shape{GPU: "l4", GPUName: "L4", GPUs: 1, GPUMemory: 24e9, VCPU: 4, Memory: 16 << 30, Fabric: gpu.Of(true), RDMA: gpu.Of(false)},
 		Price:  300_000_000, Currency: money.USD, Seen: time.Date(2026, 7, 20, 0, 0, 0, 0, time.UTC), Source: "list",
 	}
 	if d := cmp.Diff(want, offers[1]); d != "" {

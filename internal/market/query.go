@@ -193,7 +193,7 @@ func (v *View) matches(r *row, q *Query, wanted []bool) bool {
 		q.Memory > 0 && r.memory < q.Memory,
 		q.Provider != "" && o.Provider != q.Provider,
 		!q.inRegion(o.Region),
-		q.RDMA && !r.rdma.Or(false):
+		q.RDMA && !o.RDMA.Or(false):
 		return false
 	}
 	if q.Link != "" && !r.linked(q.Link) {
@@ -201,14 +201,14 @@ func (v *View) matches(r *row, q *Query, wanted []bool) bool {
 	}
 	if q.Scenario != "" {
 		p, _ := scenario.Builtin().Find(q.Scenario)
-		return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, r.fabric, r.rdma)) == 0
+		return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, o.Fabric, o.RDMA)) == 0
 	}
 	return true
 }
 
 func (r *row) linked(want string) bool {
 	if strings.EqualFold(want, "fabric") {
-		return r.fabric.Or(false)
+		return r.offer.Fabric.Or(false)
 	}
 	return r.link != "" && strings.HasPrefix(r.link, strings.ToLower(want))
 }
@@ -369,10 +369,7 @@ func (f *facts) fill(r *row) {
 		it, _ = f.gpus.InstanceType(f.cloud, o.Type)
 		f.types[o.Type] = it
 	}
-	r.link, r.fabric, r.rdma = strings.ToLower(it.Link.Or("")), it.FullFabric(), it.RDMA
-	if o.GPUs <= 1 {
-		r.fabric = gpu.Of(true)
-	}
+	r.link = strings.ToLower(it.Link.Or(""))
 	r.perGPU = int64(perGPU(o.Price, o.GPUs))
 	r.memory = f.memory(o)
 }
