@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
+	"gpubroker/internal/sizing"
 	"gpubroker/providers"
 )
 
@@ -29,6 +31,7 @@ type Memo struct {
 // ask is what needs ask of GPUs, with the verdict on each model.
 type ask struct {
 	gpus      []string
+	demand    sizing.Demand
 	require   gpu.Requirements
 	figure    string
 	attribute gpu.Attribute
@@ -40,8 +43,12 @@ type ask struct {
 type verdict struct {
 	code       reason.Code // "" when it may be used
 	want, have string
-	figure     float64 // governing figure of one GPU; 1 where none governs
+	fact       gpu.Fact
+	figure     float64 // governing figure of one GPU, or of all that a task takes where they follow from its demand; 1 where none governs
 	memory     float64 // nominal, of one GPU, in GiB; 0 unknown
+	gpus       float64 // that a task takes by its demand; 0 where it has none
+	seats      int     // that one GPU carries; 0 where tasks are no seats
+	most       int     // seats that one machine serves; 0 means no limit
 }
 
 // fitSet is what is decided once per needs and catalog.
@@ -76,6 +83,9 @@ func (n *Needs) SlotKey() string {
 	var room [96]byte
 	b := append(room[:0], "gpus="...)
 	b = strconv.AppendFloat(b, n.GPUs, 'g', -1, 64)
+	if !n.Demand.IsZero() {
+		b = fmt.Appendf(b, " demand=%v", n.Demand)
+	}
 	b = append(b, " slots="...)
 	b = strconv.AppendInt(b, int64(max(1, n.Slots)), 10)
 	b = append(b, " vcpu="...)
@@ -101,6 +111,9 @@ func (n *Needs) appendAsk(b []byte) []byte {
 	}
 	b = appendWords(b, n.GPU)
 	b = append(append(b, n.Figure...), 1)
+	if !n.Demand.IsZero() {
+		b = fmt.Appendf(b, "%v", n.Demand)
+	}
 	var room [8]string
 	names := room[:0]
 	for name := range n.Require {
@@ -119,6 +132,7 @@ func (n *Needs) appendKey(b []byte) []byte {
 	for _, f := range [...]float64{n.GPUs, n.VCPU} {
 		b = append(strconv.AppendFloat(b, f, 'g', -1, 64), '|')
 	}
+	b = appendBools(b, n.Fabric, n.RDMA)
 	for _, i := range [...]int64{int64(n.Slots), n.Memory, n.Disk} {
 		b = append(strconv.AppendInt(b, i, 10), '|')
 	}
@@ -150,7 +164,7 @@ func (m *Memo) askFor(facts *gpu.Table, n *Needs) *ask {
 	if a, ok := m.asks[string(key)]; ok {
 		return a
 	}
-	a := &ask{gpus: n.GPU, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
+	a := &ask{gpus: n.GPU, demand: n.Demand, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
 	if n.Figure != "" && n.GPUs > 0 {
 		a.attribute, _ = gpu.FindAttribute(n.Figure)
 		if len(n.GPU) == 1 {
@@ -206,17 +220,33 @@ func (a *ask) judge(facts *gpu.Table, id string) verdict {
 		return verdict{code: "gpu_other", want: wanted, have: id}
 	}
 	f, known := facts.Lookup(id)
-	if !known && (len(a.require) > 0 || a.figure != "") {
+	if !known && (len(a.require) > 0 || a.figure != "" || !a.demand.IsZero()) {
 		return verdict{code: "gpu_unknown", want: wanted, have: id}
 	}
 	if failures := facts.Check(f, a.require); len(failures) > 0 {
 		return verdict{code: reason.Code(failures[0].Code), want: failures[0].Want, have: failures[0].Have}
 	}
-	v := verdict{figure: 1, memory: f.Memory.Or(0)}
+	v := verdict{figure: 1, memory: f.Memory.Or(0), fact: f}
 	if a.figure != "" {
 		if v.figure = a.figureOf(facts, f); v.figure <= 0 {
 			return verdict{code: "rate_unknown", want: a.figure, have: id}
 		}
+	}
+	var short sizing.Short
+	switch d := a.demand; {
+	case d.IsZero():
+	case d.Seated():
+		v.seats, v.most, short = d.Seats(facts, f)
+	default:
+		var n int
+		n, short = d.On(facts, f)
+		v.gpus = float64(n)
+		if d.GPUs == 0 && a.figure != "" {
+			v.figure *= v.gpus // the work is shared by more of the slower ones
+		}
+	}
+	if short.Code != "" {
+		return verdict{code: reason.Code(short.Code), want: short.Want, have: short.Have}
 	}
 	return v
 }
@@ -231,22 +261,44 @@ func (a *ask) named(facts *gpu.Table, id string) bool {
 	return len(variants) > 0 && !slices.ContainsFunc(variants, func(v string) bool { return !slices.Contains(a.gpus, v) })
 }
 
+// GPUsOn is how many GPUs of a model one task takes; ok is false where they do not
+// meet its demand.
+func (n *Needs) GPUsOn(facts *gpu.Table, id string) (count float64, ok bool) {
+	if n.Demand.IsZero() || n.Demand.Seated() {
+		return n.GPUs, true
+	}
+	f, _ := facts.Lookup(id)
+	on, short := n.Demand.On(facts, f)
+	return float64(on), short.Code == ""
+}
+
+// gpus is how many GPUs one task takes.
+func (n *Needs) gpus(v *verdict) float64 {
+	if v.gpus > 0 {
+		return v.gpus
+	}
+	return n.GPUs
+}
+
 // share is how much of a GPU one task takes.
-func (n *Needs) share() float64 {
-	return n.GPUs / float64(max(1, n.Slots))
+func (n *Needs) share(v *verdict) float64 {
+	if v.seats > 0 {
+		return 1 / float64(v.seats)
+	}
+	return n.gpus(v) / float64(max(1, n.Slots))
 }
 
 // whole is how many GPUs a machine must have for one task: a task that takes a
 // share of one GPU is content with a machine that has just that share.
-func (n *Needs) whole() float64 {
-	if n.GPUs > 1 {
-		return n.GPUs
+func (n *Needs) whole(v *verdict) float64 {
+	if g := n.gpus(v); g > 1 {
+		return g
 	}
-	return n.share()
+	return n.share(v)
 }
 
-// bits forgives the rounding of shares such as 1/3.
-const bits = 1e-9
+// bits forgives the rounding of shares such as 1/3, which clouds write as 0.3333.
+const bits = 1e-3
 
 // slots returns how many tasks a machine of that shape runs at once, or why
 // none. What the shape does not say is unknown, and meets no need; except for
@@ -264,12 +316,19 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 			return 0, "gpu_unknown"
 		case v.code != "":
 			return 0, v.code
-		case s.GPUs < n.whole()-bits:
+		case s.GPUs < n.whole(v)*(1-bits):
 			return 0, "gpu_count"
 		case s.GPUs < 1 && v.memory*s.GPUs < n.Require["memory"].Number-bits:
 			return 0, "gpu.memory" // a share of a GPU has a share of its memory
+		case n.Fabric && !v.fact.Among(n.gpus(v), s.GPUs, s.Fabric).Or(false):
+			return 0, "machine.fabric"
+		case n.RDMA && !s.RDMA.Or(false):
+			return 0, "machine.rdma"
 		}
-		slots = int(s.GPUs/n.share() + bits)
+		slots = int(s.GPUs/n.share(v) + bits)
+		if v.most > 0 {
+			slots = min(slots, v.most)
+		}
 	}
 	if n.VCPU > 0 {
 		if s.VCPU < n.VCPU {
@@ -298,6 +357,12 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 // unfit says why a shape does not fit, with its numbers.
 func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.Reason {
 	no := func(want, have any) reason.Reason { return reason.New(code, "want", want, "have", have) }
+	yes := func(k gpu.Known[bool]) string { // of what is missing
+		if k.IsZero() {
+			return "unknown"
+		}
+		return "no"
+	}
 	known := func(f float64) any {
 		if f == 0 {
 			return "unknown"
@@ -310,7 +375,11 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 	case "no_gpu":
 		return reason.New(code)
 	case "gpu_count":
-		return no(n.whole(), s.GPUs)
+		return no(n.whole(v), s.GPUs)
+	case "machine.fabric":
+		return reason.New(code, "gpus", n.gpus(v), "gpu", s.GPU, "have", yes(v.fact.Among(n.gpus(v), s.GPUs, s.Fabric)))
+	case "machine.rdma":
+		return reason.New(code, "have", yes(s.RDMA))
 	case "vcpu":
 		return no(n.VCPU, known(s.VCPU))
 	case "memory":
@@ -324,6 +393,10 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 			return reason.New(code, "have", cmp.Or(s.GPUName, "without a name"))
 		}
 		return reason.New(code, "have", v.have)
+	case "gpu.encoders", "gpu.decoders":
+		if v.have == "0" {
+			return no(v.want, "none")
+		}
 	case "gpu.memory":
 		if v.code == "" {
 			return no(n.Require["memory"].String(), strconv.FormatFloat(v.memory*s.GPUs, 'f', -1, 64))

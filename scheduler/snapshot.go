@@ -7,6 +7,7 @@ import (
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
+	"gpubroker/internal/sizing"
 	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
 )
@@ -74,6 +75,9 @@ type Cooldown struct {
 type Needs struct {
 	GPUs      float64          // for each task; 0 for a CPU task
 	Slots     int              // tasks that may share one GPU; 0 and 1 mean that it is not shared
+	Demand    sizing.Demand    // what they must hold, encode or carry; GPUs is then what it says where it has none
+	Fabric    bool             // a task's GPUs, from two on, share a full fabric
+	RDMA      bool             // its machines, from two on, are joined by RDMA
 	GPU       []string         // canonical ids allowed; empty means any
 	Require   gpu.Requirements // of the scenario and of the spec
 	Figure    string           // governing figure: an attribute of package gpu; "" means all are alike

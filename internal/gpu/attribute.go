@@ -82,10 +82,11 @@ func word(name, code, doc string, values []string, get func(Fact) Known[string])
 func Attributes() []Attribute { return slices.Clone(attributes()) }
 
 var attributes = sync.OnceValue(func() []Attribute {
-	encode := func(name, codec string) Attribute {
-		a := number(name, "1080p30 streams", "gpu.encoders", "streams of 1080p at 30 fps that all encoders reach in "+codec+" at preset P5; an upper bound", nil)
+	encode := func(name, codec, preset string) Attribute {
+		doc := "streams of 1080p at 30 fps that all encoders reach in " + codec + " at preset " + strings.ToUpper(preset) + "; an upper bound"
+		a := number(name, "1080p30 streams", "gpu.encoders", doc, nil)
 		a.value = func(t *Table, f Fact) Value {
-			if fps, ok := t.EncodeFPS(f, codec, "p5").Get(); ok {
+			if fps, ok := t.EncodeFPS(f, codec, preset).Get(); ok {
 				return Value{Number: Of(fps / 30)}
 			}
 			return Value{}
@@ -112,16 +113,25 @@ var attributes = sync.OnceValue(func() []Attribute {
 		number("bf16_effective", "TFLOPS", "gpu.bf16", "BF16 rate that work reaches: measured, or 0.78 of the peak", func(f Fact) Known[float64] { v, _ := f.BF16Effective(); return v }),
 		flag("bf16_support", "gpu.bf16", "computes in bf16", func(f Fact) Known[bool] { return f.BF16 }),
 		number("fp8", "TFLOPS", "gpu.fp8", "FP8 tensor rate, dense", func(f Fact) Known[float64] { return f.FP8 }),
+		flag("fp8_support", "gpu.fp8", "computes in FP8: Ada, Hopper and Blackwell (compute capability 8.9 on), MI300 on", Fact.HasFP8),
 		number("int8", "TOPS", "gpu.int8", "INT8 tensor rate, dense", func(f Fact) Known[float64] { return f.INT8 }),
+		flag("int8_support", "gpu.int8", "computes in INT8 in its tensor units: compute capability 7.5 on", Fact.HasINT8),
 		number("fp4", "TFLOPS", "gpu.fp4", "FP4 tensor rate, dense", func(f Fact) Known[float64] { return f.FP4 }),
+		flag("fp4_support", "gpu.fp4", "computes in FP4: Blackwell (compute capability 10 on), MI350 on", Fact.HasFP4),
 		flag("int4_tensor", "gpu.int4", "INT4 in the tensor units", func(f Fact) Known[bool] { return f.INT4Tensor }),
 		number("link_bandwidth", "GB/s", "gpu.link", "GPU-to-GPU link, both directions", func(f Fact) Known[float64] { return f.LinkBandwidth }),
 		number("pcie", "", "gpu.pcie", "PCIe generation", func(f Fact) Known[float64] { return f.PCIe }),
 		count("encoders", "engines", "gpu.encoders", "video encoders (NVENC or VCN)", func(f Fact) Known[int] { return f.Encoders }),
 		count("decoders", "engines", "gpu.decoders", "video decoders (NVDEC or VCN)", func(f Fact) Known[int] { return f.Decoders }),
 		flag("encode_av1", "gpu.encode_av1", "encodes AV1", func(f Fact) Known[bool] { return f.EncodeAV1 }),
-		encode("encode_h264", "h264"),
-		encode("encode_hevc", "hevc"),
+		encode("encode_h264", "h264", "p5"),
+		encode("encode_h264_p1", "h264", "p1"),
+		encode("encode_h264_p3", "h264", "p3"),
+		encode("encode_h264_p7", "h264", "p7"),
+		encode("encode_hevc", "hevc", "p5"),
+		encode("encode_hevc_p1", "hevc", "p1"),
+		encode("encode_hevc_p3", "hevc", "p3"),
+		encode("encode_hevc_p7", "hevc", "p7"),
 		count("rt_generation", "", "gpu.rt_cores", "generation of ray-tracing cores; 0 = none", func(f Fact) Known[int] { return f.RTGeneration }),
 		count("rt_cores", "cores", "gpu.rt_cores", "ray-tracing cores", func(f Fact) Known[int] { return f.RTCores }),
 		flag("graphics", "gpu.graphics", "can drive graphics: vWS profiles, MxGPU, or a graphics card", func(f Fact) Known[bool] { return f.Graphics }),

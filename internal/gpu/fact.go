@@ -120,6 +120,32 @@ func (f Fact) BF16Peak() Known[float64] {
 	return Of(r)
 }
 
+// has reports whether the tensor units know a format: when a rate of it is known,
+// from a compute capability on, and on some of AMD's targets.
+func (f Fact) has(rate Known[float64], capability float64, targets ...string) Known[bool] {
+	if r, ok := rate.Get(); ok {
+		return Of(r > 0)
+	}
+	if cc, ok := f.ComputeCapability.Get(); ok {
+		return Of(cc >= capability)
+	}
+	if t, ok := f.Target.Get(); ok && f.Vendor.Or("") == "amd" {
+		return Of(slices.Contains(targets, t))
+	}
+	return Known[bool]{}
+}
+
+// HasFP8 reports whether a GPU computes in FP8.
+func (f Fact) HasFP8() Known[bool] { return f.has(f.FP8, 8.9, "gfx942", "gfx950") }
+
+// HasINT8 reports whether a GPU's tensor units compute in INT8.
+func (f Fact) HasINT8() Known[bool] {
+	return f.has(f.INT8, 7.5, "gfx908", "gfx90a", "gfx942", "gfx950")
+}
+
+// HasFP4 reports whether a GPU computes in FP4.
+func (f Fact) HasFP4() Known[bool] { return f.has(f.FP4, 10, "gfx950") }
+
 // matmulShare is the share of the bf16 peak that a matmul reaches where it was
 // not measured: the middle of what was (0.71 to 0.87 on NVIDIA parts).
 const matmulShare = 0.78

@@ -25,6 +25,7 @@ import (
 	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
 	"gpubroker/internal/scenario"
+	"gpubroker/internal/sizing"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
 	"gpubroker/scheduler/policy"
@@ -262,6 +263,37 @@ func Market(s string) providers.Market {
 	return providers.Market{Provider: parts[0], Region: parts[1], Zone: parts[2], Type: parts[3], Kind: providers.Kind(parts[4])}
 }
 
+// known reads a word, "no-" before it, or neither.
+func (l *line) known(word string) gpu.Known[bool] {
+	switch {
+	case l.flag(word):
+		return gpu.Of(true)
+	case l.flag("no-" + word):
+		return gpu.Of(false)
+	}
+	return gpu.Known[bool]{}
+}
+
+// demand reads what a job's tasks hold (holds=48 and per-gpu=1.5, in GB), encode
+// (streams=40 video=hevc:p5:1080p:30) or are (seat=8, in GiB).
+func (l *line) demand() (d sizing.Demand) {
+	d.Held, d.PerGPU = int64(l.number("holds", 0)*1e9), int64(l.number("per-gpu", 0)*1e9)
+	d.Streams, d.FrameBuffer = l.integer("streams", 0), int64(l.number("seat", 0)*(1<<30))
+	if v := l.get("video"); v != "" {
+		parts := strings.Split(v, ":")
+		var err error
+		d.Video.Codec, d.Video.Preset = parts[0], parts[1]
+		if d.Video.Width, d.Video.Height, err = sizing.ParseResolution(parts[2]); err != nil {
+			fail("%v", err)
+		}
+		d.Video.FPS = float64(span(parts[3] + "ns"))
+	}
+	if !d.IsZero() && !d.Seated() {
+		d.GPUs = l.integer("gpus", 0)
+	}
+	return d
+}
+
 // shape reads "1xl4 vcpu=4 memory=16"; "cpu" has no GPU, "1x?" one that is not known.
 func (l *line) shape() providers.Shape {
 	s := providers.Shape{
@@ -278,6 +310,7 @@ func (l *line) shape() providers.Shape {
 		fail("%s is no number of GPUs, for example 1xl4", word)
 	}
 	s.GPUs, s.GPU, s.GPUName = n, id, id
+	s.Fabric, s.RDMA = l.known("fabric"), l.known("rdma")
 	if strings.HasPrefix(id, "?") {
 		s.GPU, s.GPUName = "", id[1:]
 	}
@@ -445,6 +478,7 @@ func (w *World) need(g *scheduler.Group, l *line) {
 	if m := l.get("max-price"); m != "" {
 		n.MaxPrice = rate(m)
 	}
+	n.Demand, n.Fabric, n.RDMA = l.demand(), l.flag("fabric"), l.flag("rdma")
 	profile, ok := scenario.Builtin().Find(l.get("scenario"))
 	if !ok {
 		fail("no scenario %s", l.values["scenario"])
