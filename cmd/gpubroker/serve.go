@@ -469,7 +469,7 @@ func fileDigest(path string) (string, error) {
 func settings(cfg *config.Config, public, trust string, found agents) control.Settings {
 	s := control.Settings{
 		Owner: cfg.Owner, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
-		AgentDigests: map[string]string{}, Secrets: map[string]bool{},
+		AgentDigests: map[string]string{}, Secrets: map[string]bool{}, Scenarios: cfg.Kinds(),
 		Plan: scheduler.Settings{
 			Lease: cfg.Leases.Length.Std(), Idle: cfg.Leases.Idle.Std(), ProjectLease: map[string]time.Duration{},
 			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), AllMachines: cfg.Limits.Machines,

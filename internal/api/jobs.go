@@ -223,7 +223,7 @@ func (s *Server) registerJobs() {
 
 // parse reads a spec for the caller's project.
 func (s *Server) parse(ctx context.Context, in *SubmitRequest) (*spec.Job, error) {
-	j, err := spec.Parse("spec", in.Spec)
+	j, err := spec.Reader{Scenarios: s.broker.Scenarios()}.Parse("spec", in.Spec)
 	if faults, ok := errors.AsType[spec.Errors](err); ok {
 		list := make([]error, len(faults))
 		for i, f := range faults {

@@ -101,7 +101,7 @@ func (s *Server) registerMarket() {
 	huma.Register(s.api, operation("list-scenarios", http.MethodGet, "/api/v1/scenarios", "List kinds of work", View, "market"),
 		func(context.Context, *struct{}) (*scenariosOutput, error) {
 			out := &scenariosOutput{}
-			out.Body.Scenarios = scenario.Builtin().All()
+			out.Body.Scenarios = s.broker.Scenarios().All()
 			return out, nil
 		})
 }

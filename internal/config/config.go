@@ -14,6 +14,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/money"
 	"gpubroker/internal/quantity"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/secret"
 	"gpubroker/internal/window"
 	"gpubroker/internal/yamlfile"
@@ -38,13 +39,15 @@ type Config struct {
 	Projects  []Project      `json:"projects" doc:"who machines are rented for"`
 	Queues    []Queue        `json:"queues" doc:"named defaults and limits that jobs are submitted to"`
 	Budgets   []Budget       `json:"budgets" doc:"caps on money; all that match hold together"`
-	Locations []Location     `json:"locations" doc:"places that jobs may read inputs from and write outputs to; admins' jobs may name any"`
-	Secrets   []secret.Ref   `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
-	Stale     Stale          `json:"stale" doc:"from what age on a price is not used"`
-	Leases    Leases         `json:"leases" doc:"how long machines may live without a word from the broker"`
-	Limits    Limits         `json:"limits" doc:"bounds that protect accounts and the broker"`
-	Intervals Intervals      `json:"intervals" doc:"how often the broker looks"`
-	Log       Log            `json:"log" doc:"the broker's own log"`
+	// Scenarios are the owner's own: [Config.Kinds] has the built-in ones too.
+	Scenarios []scenario.Profile `json:"scenarios" doc:"kinds of work beside those built in, by the same keys"`
+	Locations []Location         `json:"locations" doc:"places that jobs may read inputs from and write outputs to; admins' jobs may name any"`
+	Secrets   []secret.Ref       `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
+	Stale     Stale              `json:"stale" doc:"from what age on a price is not used"`
+	Leases    Leases             `json:"leases" doc:"how long machines may live without a word from the broker"`
+	Limits    Limits             `json:"limits" doc:"bounds that protect accounts and the broker"`
+	Intervals Intervals          `json:"intervals" doc:"how often the broker looks"`
+	Log       Log                `json:"log" doc:"the broker's own log"`
 }
 
 // RefusedKeys explains keys that people know from elsewhere.
@@ -261,6 +264,11 @@ func (c *Config) Project(name string) (Project, bool) {
 		}
 	}
 	return Project{Name: name, Lease: c.Leases.Length, MaxRunning: c.Limits.RunningPerProject}, len(c.Projects) == 0
+}
+
+// Kinds returns the scenarios that jobs may name: those built in and the owner's.
+func (c *Config) Kinds() *scenario.Set {
+	return scenario.Builtin().With(c.Scenarios, func(int, string, string, string, ...any) {}) // Parse has told the faults
 }
 
 // Queue returns the queue of a name; "" is one without window and limits.

@@ -18,6 +18,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/quantity"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/secret"
 	"gpubroker/internal/yamlfile"
 )
@@ -48,6 +49,7 @@ func Parse(name string, text []byte, types []string) (*Config, error) {
 		k.names(types)
 		k.budgets()
 		k.ages()
+		k.scenarios()
 	}
 	if err := d.Err(); err != nil {
 		return nil, err
@@ -344,6 +346,16 @@ func (k checker) names(types []string) {
 			}
 		}
 	}
+}
+
+func (k checker) scenarios() {
+	scenario.Builtin().With(k.config.Scenarios, func(i int, key, hint, format string, args ...any) {
+		at := fmt.Sprintf("scenarios[%d]", i)
+		none := k.config.Scenarios[i].Name == "" && k.Faulty(at) // it is told already that this is no scenario
+		if key = at + "." + key; !none && !k.Faulty(key) {
+			k.Errorf(key, hint, format, args...)
+		}
+	})
 }
 
 func (k checker) budgets() {

@@ -15,6 +15,7 @@ import (
 	"gpubroker/internal/market"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/publish"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/state"
 	"gpubroker/internal/window"
 	"gpubroker/providers"
@@ -64,6 +65,9 @@ type Settings struct {
 	Closed    []string
 	// Secrets are the references that jobs may use.
 	Secrets map[string]bool
+
+	// Scenarios are the kinds of work that jobs may name; nil means those built in.
+	Scenarios *scenario.Set
 
 	Every Every
 }
@@ -169,9 +173,12 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 	if set.Keep <= 0 {
 		set.Keep = 3
 	}
+	if set.Scenarios == nil {
+		set.Scenarios = scenario.Builtin()
+	}
 	b := &Broker{
 		set: set, log: log, state: st, meta: meta, market: m, objects: obj, targets: targets,
-		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(),
+		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(set.Scenarios),
 		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
 		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
 		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{}, strays: map[string]bool{},
@@ -187,6 +194,9 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 // now is the broker's time, which never goes back. Only the timers of silence
 // run by the monotonic clock alone: a clock that is set makes nobody silent.
 func (b *Broker) now() time.Time { return b.state.Now() }
+
+// Scenarios returns the kinds of work that jobs may name.
+func (b *Broker) Scenarios() *scenario.Set { return b.set.Scenarios }
 
 // State returns the broker's tables.
 func (b *Broker) State() *state.State { return b.state }

@@ -21,7 +21,7 @@ import (
 // by whoever asks.
 func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *scheduler.Catalog, accounts map[string]scheduler.Provider, set scheduler.Settings, now time.Time) (*scheduler.Snapshot, error) {
 	b := &Broker{
-		set: Settings{Plan: set}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), specs: newSpecs(),
+		set: Settings{Plan: set}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), specs: newSpecs(nil),
 		complained: map[string]time.Time{},
 	}
 	j, err := b.pretend(ctx, s, source, now)

@@ -375,7 +375,7 @@ func (s *site) up() *control.Broker {
 // submit hands a spec in.
 func (s *site) submit(text string) *queue.Job {
 	s.t.Helper()
-	j, err := spec.Parse("job.yaml", []byte(text))
+	j, err := spec.Reader{Scenarios: s.set.Scenarios}.Parse("job.yaml", []byte(text))
 	if err != nil {
 		s.t.Fatal(err)
 	}

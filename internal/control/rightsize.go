@@ -111,6 +111,9 @@ func (b *Broker) sized(ctx context.Context, j *queue.Job, catalog *scheduler.Cat
 
 // usable returns what a job might be given now, whatever its window and deadline.
 func (b *Broker) usable(j *queue.Job, s *parsed, kind providers.Kind) []rightsize.Machine {
+	if s.Unresolved() {
+		return nil // what its scenario asked for is not known any more
+	}
 	now, view := b.now(), b.state.View()
 	p := &picture{
 		Snapshot: scheduler.Snapshot{

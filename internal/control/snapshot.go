@@ -225,6 +225,9 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 	case "deadline":
 		g.OnDemand = "last-resort"
 	}
+	if g.Held.IsZero() {
+		g.Held = spec.unknown()
+	}
 	if spec.stopsAtDeadline {
 		g.StopAt = j.Deadline
 	}

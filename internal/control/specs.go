@@ -9,6 +9,8 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/spec"
 	"gpubroker/internal/state"
 	"gpubroker/providers"
@@ -32,13 +34,17 @@ type parsed struct {
 	atRisk          time.Duration
 }
 
-// specs caches parsed specs by job.
+// specs caches parsed specs by job. A scenario of the configuration is what it is
+// since the broker's start, for jobs accepted before as well.
 type specs struct {
-	mu   sync.Mutex
-	byID map[string]*parsed
+	scenarios *scenario.Set
+	mu        sync.Mutex
+	byID      map[string]*parsed
 }
 
-func newSpecs() *specs { return &specs{byID: map[string]*parsed{}} }
+func newSpecs(scenarios *scenario.Set) *specs {
+	return &specs{scenarios: scenarios, byID: map[string]*parsed{}}
+}
 
 // of returns a job's spec. An accepted spec always parses; if it does not, the
 // store was written by another version, and the error says so.
@@ -48,7 +54,7 @@ func (s *specs) of(j *queue.Job) (*parsed, error) {
 	if p := s.byID[j.ID]; p != nil {
 		return p, nil
 	}
-	p, err := parse(j.Spec)
+	p, err := s.parse(j.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("job %s: its stored spec is not understood by this version: %w", j.ID, err)
 	}
@@ -65,8 +71,8 @@ func (s *specs) trim(live int) {
 	}
 }
 
-func parse(canonical []byte) (*parsed, error) {
-	job, err := spec.Decode(canonical)
+func (s *specs) parse(canonical []byte) (*parsed, error) {
+	job, err := spec.Reader{Scenarios: s.scenarios, Accepted: true}.Decode(canonical)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +114,15 @@ func prepare(job *spec.Job) (*parsed, error) {
 	p.needs = n
 	p.interruption()
 	return p, nil
+}
+
+// unknown is why nothing of a job is placed that names a scenario which has been
+// taken out of the configuration: what its GPUs must have is not known any more.
+func (p *parsed) unknown() reason.Reason {
+	if !p.Unresolved() {
+		return reason.Reason{}
+	}
+	return reason.New("scenario_unknown", "scenario", p.Scenario)
 }
 
 // interruption decides whether the work may be taken away, and how much of it

@@ -23,6 +23,7 @@ var Sentences = map[Code]string{
 	"unreachable":      "machines of provider {provider} cannot reach the broker at {url}; set public_url to an address that they reach[, or network.subnet to one that reaches {private}]",
 	"provider_sick":    "provider {provider} answers with {code}; tried again at {until}",
 	"sync_pending":     "the broker has not yet read the full list of machines from {provider}",
+	"scenario_unknown": "its scenario {scenario} is not in the configuration any more; it goes on once it is back there",
 	"exclusive":        "waits for the provider's word that machine {instance} is gone",
 	"not_adopted":      "the store was restored or copied; run gpubroker adopt first",
 	"launch_limit":     "launches under way: {running} of at most {limit}",

@@ -5,19 +5,19 @@
 // A profile's requirements are facts of the work and can only be tightened: an
 // encoder farm never runs on a GPU without encoders. Its assumptions hold until
 // the job asks for the same attribute itself, so that a job that names AMD GPUs
-// is not held to CUDA. The profiles are the files in profiles/.
+// is not held to CUDA. What it prefers is advice: the cost to finish decides.
+//
+// The profiles are the files in profiles/; a broker's configuration may add its
+// own ([Set.With]).
 package scenario
 
 import (
 	"cmp"
-	"embed"
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/nearest"
@@ -44,88 +44,49 @@ type Requirements gpu.Requirements
 
 // Profile is one kind of work.
 type Profile struct {
-	Name  string `json:"name"`
-	Title string `json:"title" required:"true" doc:"one line for lists"`
-	Doc   string `json:"doc" required:"true" doc:"why it asks what it asks"`
+	Name    string   `json:"name" doc:"what jobs call it"`
+	Aliases []string `json:"aliases,omitempty" single:"true" doc:"other names that jobs may call it by; one of several profiles is asked back"`
+	Extends string   `json:"extends,omitzero" doc:"scenario whose profile holds where this one says nothing; what that one requires can only be tightened"`
+	Title   string   `json:"title" doc:"one line for lists"`
+	Doc     string   `json:"doc,omitzero" doc:"what it is"`
 	// FigureName is the attribute by which GPUs are compared: work per hour is
 	// taken to grow with it.
-	FigureName    string            `json:"figure" required:"true" doc:"attribute that governs the speed"`
+	FigureName    string            `json:"figure" doc:"attribute that governs the speed"`
+	Metric        string            `json:"metric,omitzero" doc:"what machines are compared by, in words"`
 	Require       Requirements      `json:"require,omitzero" doc:"what every GPU for this work must have"`
 	Assume        Requirements      `json:"assume,omitzero" doc:"what it must have unless the job asks for the attribute itself"`
 	Fabric        bool              `json:"fabric,omitzero" doc:"from two GPUs on, a full fabric among those of a machine"`
 	RDMA          bool              `json:"rdma,omitzero" doc:"from two machines on, RDMA between them"`
-	Interruptible Interruptible     `json:"interruptible" required:"true" enum:"auto,with-checkpoint,never" doc:"when it may run on machines that can be taken away"`
+	Why           map[string]string `json:"why,omitempty" doc:"why it asks for an attribute, for fabric or for rdma"`
+	Prefer        []Preference      `json:"prefer,omitempty" doc:"what is better to have; advice for people, the cost to finish decides"`
+	Interruptible Interruptible     `json:"interruptible" enum:"auto,with-checkpoint,never" doc:"when it may run on machines that can be taken away"`
 	Checkpoint    quantity.Duration `json:"checkpoint,omitzero" doc:"interval of saves where nothing better is known"`
 	Slots         int               `json:"slots,omitzero" min:"1" max:"64" doc:"tasks that share a GPU by default"`
+	Share         Share             `json:"share,omitzero" enum:"gpu,fraction,machine" doc:"least that a task is given: gpu (default), fraction (a machine with a share of a GPU will do), machine (from two GPUs on, the machine alone)"`
+	Describe      []string          `json:"describe,omitempty" single:"true" doc:"keys of a spec that describe the work"`
+	PlansOnly     string            `json:"plans_only,omitzero" doc:"what of it is planned and not run, in a sentence"`
+	Example       string            `json:"example,omitzero" doc:"spec in examples/"`
+	Sources       []string          `json:"sources,omitempty" single:"true" doc:"where the figures come from"`
 }
 
-//go:embed profiles
-var files embed.FS
+// Share is the least that a task is given.
+type Share string
 
-// Builtin returns the profiles built into the program. They are parsed once; a
-// broken file is a fault of the build and panics.
-var Builtin = sync.OnceValue(func() *Set {
-	s, err := load(files)
-	if err != nil {
-		panic("scenario: built-in profiles: " + err.Error())
-	}
-	return s
-})
+// The least that a task is given.
+const (
+	WholeGPU     Share = "gpu"
+	Fraction     Share = "fraction" // of a GPU: vGPU or MIG
+	WholeMachine Share = "machine"  // from two GPUs on
+)
 
-// Set is a set of profiles. It is immutable.
-type Set struct{ profiles []Profile }
-
-func load(fs embed.FS) (*Set, error) {
-	entries, err := fs.ReadDir("profiles")
-	if err != nil {
-		return nil, err
-	}
-	s := &Set{}
-	for _, e := range entries {
-		name := path.Join("profiles", e.Name())
-		text, err := fs.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var p Profile
-		d := yamlfile.Parse(name, text)
-		d.Decode(&p)
-		if a, ok := gpu.FindAttribute(p.FigureName); d.Has("figure") && (!ok || a.Kind != gpu.Number) {
-			d.Errorf("figure", nearest.Hint(p.FigureName, gpu.AttributeNames()), "%q is no attribute with a number", p.FigureName)
-		}
-		if err := d.Err(); err != nil {
-			return nil, err
-		}
-		p.Name = strings.TrimSuffix(e.Name(), ".yaml")
-		p.Slots = cmp.Or(p.Slots, 1)
-		s.profiles = append(s.profiles, p)
-	}
-	return s, nil
+// Preference is something that is better to have.
+type Preference struct {
+	What string `json:"what" required:"true" doc:"what is better"`
+	Why  string `json:"why" required:"true" doc:"what it gains"`
 }
 
-// All returns the profiles by name.
-func (s *Set) All() []Profile { return slices.Clone(s.profiles) }
-
-// Names lists the profiles' names.
-func (s *Set) Names() []string {
-	var names []string
-	for _, p := range s.profiles {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
-// Find returns the profile of a name; "" is the general one.
-func (s *Set) Find(name string) (Profile, bool) {
-	if name == "" {
-		name = General
-	}
-	i := slices.IndexFunc(s.profiles, func(p Profile) bool { return p.Name == name })
-	if i < 0 {
-		return Profile{}, false
-	}
-	return s.profiles[i], true
-}
+// Exclusive says whether a task on so many GPUs has its machine alone.
+func (p Profile) Exclusive(gpus int) bool { return p.Share == WholeMachine && gpus > 1 }
 
 // Check returns why a GPU is not for this work, as far as the work alone says.
 func (p Profile) Check(f gpu.Fact) []gpu.Failure { return p.CheckJob(f, nil) }

@@ -37,10 +37,6 @@ func check(j *Job, report reporter, faulty func(string) bool) {
 			report(n.path, "letters, digits, dots, hyphens and underscores, at most 100, the first a letter or digit", "expected a name, found %q", n.value)
 		}
 	}
-	if _, ok := scenario.Builtin().Find(j.Scenario); !ok {
-		names := scenario.Builtin().Names()
-		report("scenario", cmp.Or(nearest.Hint(j.Scenario, names), "known: "+strings.Join(names, ", ")), "there is no scenario %q", j.Scenario)
-	}
 	if _, ok := Presets()[j.Preset]; j.Preset != "" && !ok {
 		report("preset", cmp.Or(nearest.Hint(j.Preset, PresetNames()), "known: "+strings.Join(PresetNames(), ", ")), "there is no preset %q", j.Preset)
 	}
@@ -270,10 +266,10 @@ func checkResources(j *Job, report reporter, faulty func(string) bool) {
 
 // checkFit refuses a job that no GPU can do, whatever is on the market.
 func checkFit(j *Job, report reporter) {
-	profile, known := scenario.Builtin().Find(j.Scenario)
-	if !known {
+	if j.profile == nil || j.lenient {
 		return
 	}
+	profile := j.profile
 	own := j.Requirements()
 	if ids := j.GPUIDs(); len(ids) > 0 {
 		var reasons []string
@@ -340,9 +336,10 @@ func checkWork(j *Job, badGPU bool, report reporter, faulty func(string) bool) {
 		report(at, nearest.Ask(ids[:min(3, len(ids))]), "the time holds for one GPU, and this names %d", len(ids))
 	default:
 		f, _ := gpu.Builtin().Lookup(ids[0])
-		profile, known := scenario.Builtin().Find(j.Scenario)
-		if _, _, ok := profile.Figure(f); known && !ok {
-			report(at, "name a GPU whose figure is known", "the %s of %s is not known, so the time cannot be scaled to others", profile.FigureName, ids[0])
+		if p := j.profile; p != nil && !j.lenient {
+			if _, _, ok := p.Figure(f); !ok {
+				report(at, "name a GPU whose figure is known", "the %s of %s is not known, so the time cannot be scaled to others", p.FigureName, ids[0])
+			}
 		}
 	}
 }

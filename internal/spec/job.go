@@ -50,6 +50,10 @@ type Job struct {
 	Exclusive     bool                  `json:"exclusive,omitzero" doc:"never start a task again before the provider says that its last machine is gone"`
 	Stall         quantity.Duration     `json:"stall,omitzero" doc:"time without progress after which a task counts as stalled and is restarted"`
 	MaxDuration   quantity.Duration     `json:"max_duration,omitzero" doc:"longest time that one attempt of a task may run"`
+
+	profile    *scenario.Profile // of Scenario, found when the job was read
+	unresolved bool              // nobody here knows Scenario
+	lenient    bool              // accepted once: not judged anew
 }
 
 // RefusedKeys explains keys that people know from elsewhere.

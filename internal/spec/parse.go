@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gpubroker/internal/nearest"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/yamlfile"
 )
 
@@ -21,16 +22,40 @@ type Errors = yamlfile.Errors
 // Error is one fault of a spec.
 type Error = yamlfile.Error
 
+// Reader reads specs under a set of scenarios.
+type Reader struct {
+	Scenarios *scenario.Set // nil means those built in
+	// Open lets a job name a scenario that the set does not have, for whoever the
+	// job is handed on to: see [Job.Unresolved].
+	Open bool
+	// Accepted is for jobs that were accepted once: like Open, and what scenarios
+	// and GPUs say of them by now is not asked again.
+	Accepted bool
+}
+
+// Parse reads a spec under the built-in scenarios, see [Reader.Parse].
+func Parse(name string, text []byte, sets ...string) (*Job, error) {
+	return Reader{}.Parse(name, text, sets...)
+}
+
+// FromCommand makes a job of a command line, see [Reader.FromCommand].
+func FromCommand(args []string, sets ...string) (*Job, error) {
+	return Reader{}.FromCommand(args, sets...)
+}
+
+// Decode reads a canonical form, see [Reader.Decode].
+func Decode(canonical []byte) (*Job, error) { return Reader{}.Decode(canonical) }
+
 // Parse reads a spec. name is how errors call the file; sets are overrides as
 // in --set: "resources.slots=4". The error is an [Errors] with all faults.
-func Parse(name string, text []byte, sets ...string) (*Job, error) {
-	return finish(yamlfile.Parse(name, text), sets)
+func (r Reader) Parse(name string, text []byte, sets ...string) (*Job, error) {
+	return r.finish(yamlfile.Parse(name, text), sets)
 }
 
 // FromCommand makes a job of a command line, for submitting without a file.
 // Flags become sets: --gpu l4 is "resources.gpu=l4". The job is named after
 // the program unless a set names it.
-func FromCommand(args []string, sets ...string) (*Job, error) {
+func (r Reader) FromCommand(args []string, sets ...string) (*Job, error) {
 	command := &yamlfile.Node{Kind: yamlfile.List}
 	for _, a := range args {
 		a = strings.ToValidUTF8(a, "\uFFFD")
@@ -54,10 +79,10 @@ func FromCommand(args []string, sets ...string) (*Job, error) {
 		entry("name", &yamlfile.Node{Kind: yamlfile.Scalar, Quoted: true, Text: name[:min(len(name), 60)]}),
 		entry("run", &yamlfile.Node{Kind: yamlfile.Map, Entries: []yamlfile.Entry{entry("command", command)}}),
 	}}
-	return finish(yamlfile.New("command line", strings.Join(args, " "), root), sets)
+	return r.finish(yamlfile.New("command line", strings.Join(args, " "), root), sets)
 }
 
-func finish(d *yamlfile.Doc, sets []string) (*Job, error) {
+func (r Reader) finish(d *yamlfile.Doc, sets []string) (*Job, error) {
 	for _, s := range sets {
 		d.Set("--set", s)
 	}
@@ -65,6 +90,7 @@ func finish(d *yamlfile.Doc, sets []string) (*Job, error) {
 	d.Decode(&j)
 	if d.Root != nil && d.Root.Kind == yamlfile.Map { // else it is no spec, and one error says so
 		j.hoistPreset(d.Errorf)
+		j.resolveScenario(r, d.Errorf)
 		check(&j, d.Errorf, d.Faulty)
 	}
 	if err := d.Err(); err != nil {
@@ -72,6 +98,27 @@ func finish(d *yamlfile.Doc, sets []string) (*Job, error) {
 	}
 	j.normalise()
 	return &j, nil
+}
+
+// resolveScenario finds the job's profile, and names it by its first name.
+func (j *Job) resolveScenario(r Reader, report reporter) {
+	set := r.Scenarios
+	if set == nil {
+		set = scenario.Builtin()
+	}
+	p, ok := set.Find(j.Scenario)
+	switch {
+	case ok:
+		j.profile, j.lenient = &p, r.Accepted
+		if j.Scenario != "" {
+			j.Scenario = p.Name
+		}
+	case r.Open && len(set.Meanings(j.Scenario)) == 0, r.Accepted:
+		j.unresolved = true
+	default:
+		message, hint := set.Why(j.Scenario)
+		report("scenario", hint, "%s", message)
+	}
 }
 
 // hoistPreset moves a preset that stands under checkpoint to the top: there is
@@ -140,8 +187,8 @@ func (j *Job) Digest() string {
 
 // Decode reads a canonical form under the same rules as Parse; the error is an
 // [Errors] with all faults.
-func Decode(canonical []byte) (*Job, error) {
-	return finish(yamlfile.ParseJSON("job", canonical), nil)
+func (r Reader) Decode(canonical []byte) (*Job, error) {
+	return r.finish(yamlfile.ParseJSON("job", canonical), nil)
 }
 
 // Schema returns the JSON Schema of a job spec, for editors.

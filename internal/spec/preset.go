@@ -38,11 +38,22 @@ var Presets = sync.OnceValue(func() map[string]Preset {
 // PresetNames lists the presets.
 func PresetNames() []string { return slices.Sorted(maps.Keys(Presets())) }
 
-// Profile returns the job's scenario; a job that names none has the general one.
+// Profile returns the job's scenario as it was when the job was read. A job that
+// names none has the general one, and so has one whose scenario is not known.
 func (j *Job) Profile() scenario.Profile {
-	p, _ := scenario.Builtin().Find(j.Scenario)
+	if j.profile != nil {
+		return *j.profile
+	}
+	p, ok := scenario.Builtin().Find(j.Scenario)
+	if !ok {
+		p, _ = scenario.Builtin().Find(scenario.General)
+	}
 	return p
 }
+
+// Unresolved says that the job names a scenario which its reader did not know, and
+// left to others.
+func (j *Job) Unresolved() bool { return j.unresolved }
 
 // WithDefaults returns a copy of the job in which everything that its preset,
 // its scenario and the broker's own defaults bring is filled in. What a queue

@@ -111,7 +111,7 @@ func (c *Checker) spec(j *queue.Job) (*spec.Job, error) {
 	if s := c.specs[j.ID]; s != nil {
 		return s, nil
 	}
-	s, err := spec.Decode(j.Spec)
+	s, err := spec.Reader{Accepted: true}.Decode(j.Spec)
 	if err != nil {
 		return nil, breach(rows, "the stored spec of job %s: %v", j.ID, err)
 	}
