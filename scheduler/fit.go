@@ -94,6 +94,9 @@ func (n *Needs) SlotKey() string {
 	b = strconv.AppendInt(b, n.Memory, 10)
 	b = append(b, " disk="...)
 	b = strconv.AppendInt(b, n.Disk, 10)
+	if n.Alone {
+		b = append(b, " alone"...)
+	}
 	return string(b)
 }
 
@@ -132,7 +135,7 @@ func (n *Needs) appendKey(b []byte) []byte {
 	for _, f := range [...]float64{n.GPUs, n.VCPU} {
 		b = append(strconv.AppendFloat(b, f, 'g', -1, 64), '|')
 	}
-	b = appendBools(b, n.Fabric, n.RDMA)
+	b = appendBools(b, n.Fabric, n.RDMA, n.WholeGPU, n.Alone)
 	for _, i := range [...]int64{int64(n.Slots), n.Memory, n.Disk} {
 		b = append(strconv.AppendInt(b, i, 10), '|')
 	}
@@ -289,10 +292,15 @@ func (n *Needs) share(v *verdict) float64 {
 }
 
 // whole is how many GPUs a machine must have for one task: a task that takes a
-// share of one GPU is content with a machine that has just that share.
+// share of one GPU is content with a machine that has just that share, unless its
+// work needs a whole one.
 func (n *Needs) whole(v *verdict) float64 {
-	if g := n.gpus(v); g > 1 {
+	g := n.gpus(v)
+	switch {
+	case g > 1:
 		return g
+	case n.WholeGPU:
+		return 1
 	}
 	return n.share(v)
 }
@@ -328,6 +336,9 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 		slots = int(s.GPUs/n.share(v) + bits)
 		if v.most > 0 {
 			slots = min(slots, v.most)
+		}
+		if n.Alone && n.gpus(v) > 1 {
+			slots = min(slots, 1)
 		}
 	}
 	if n.VCPU > 0 {

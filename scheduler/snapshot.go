@@ -78,6 +78,8 @@ type Needs struct {
 	Demand    sizing.Demand    // what they must hold, encode or carry; GPUs is then what it says where it has none
 	Fabric    bool             // a task's GPUs, from two on, share a full fabric
 	RDMA      bool             // its machines, from two on, are joined by RDMA
+	WholeGPU  bool             // a machine that has a share of a GPU does not do
+	Alone     bool             // a task on two GPUs and more has its machine alone
 	GPU       []string         // canonical ids allowed; empty means any
 	Require   gpu.Requirements // of the scenario and of the spec
 	Figure    string           // governing figure: an attribute of package gpu; "" means all are alike

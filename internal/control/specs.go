@@ -100,6 +100,7 @@ func prepare(job *spec.Job) (*parsed, error) {
 		slices.Sort(n.GPU)
 		n.Require = gpu.Requirements(profile.Merge(j.Requirements()))
 		n.Figure = profile.FigureName
+		n.WholeGPU, n.Alone = profile.Share != scenario.Fraction, profile.Share == scenario.WholeMachine
 	}
 	switch j.Spot.Policy {
 	case "never":

@@ -85,9 +85,6 @@ type Preference struct {
 	Why  string `json:"why" required:"true" doc:"what it gains"`
 }
 
-// Exclusive says whether a task on so many GPUs has its machine alone.
-func (p Profile) Exclusive(gpus int) bool { return p.Share == WholeMachine && gpus > 1 }
-
 // Check returns why a GPU is not for this work, as far as the work alone says.
 func (p Profile) Check(f gpu.Fact) []gpu.Failure { return p.CheckJob(f, nil) }
 

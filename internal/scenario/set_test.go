@@ -49,7 +49,7 @@ func TestOwnProfiles(t *testing.T) {
 	if p.Assume["bf16_support"].Flag {
 		t.Error("an assumption could not be waived")
 	}
-	if p, _ := s.Find("acme-train"); !p.Fabric || !p.RDMA || p.Interruptible != Never || !p.Exclusive(2) || p.Exclusive(1) {
+	if p, _ := s.Find("acme-train"); !p.Fabric || !p.RDMA || p.Interruptible != Never || p.Share != WholeMachine {
 		t.Errorf("%+v", p)
 	}
 	if p, _ := s.Find("acme-small"); p.Slots != 2 || p.FigureName != "memory_bandwidth" || p.Metric != "" {

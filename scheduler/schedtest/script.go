@@ -509,6 +509,7 @@ func (w *World) need(g *scheduler.Group, l *line) {
 	}
 	if !l.flag("anything") { // asks nothing of the GPU, and all are alike
 		n.Require, n.Figure = gpu.Requirements(profile.Merge(own)), profile.FigureName
+		n.WholeGPU, n.Alone = profile.Share != scenario.Fraction, profile.Share == scenario.WholeMachine
 	}
 	if on := l.get("on"); on != "" {
 		f, known := w.Facts.Lookup(on)
