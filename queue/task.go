@@ -72,6 +72,8 @@ type Attempt struct {
 	// checkpoint or a success holds: Busy − Kept was lost.
 	Busy time.Duration `json:"busy,omitzero"`
 	Kept time.Duration `json:"kept,omitzero"`
+	// Done is the share of the task that was done in Busy, kept or not; 0 is unknown.
+	Done float64 `json:"done,omitzero"`
 	// Usage is what the command used of the machine; nil when nobody looked.
 	Usage *Usage `json:"usage,omitempty"`
 }

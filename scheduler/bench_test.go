@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
 	"gpubroker/scheduler/schedtest"
@@ -126,6 +128,24 @@ func BenchmarkPass(b *testing.B) {
 			report(b, start, &r)
 		})
 	}
+	b.Run("measured", func(b *testing.B) { // each group's class on two GPUs of its own, one far from its figure
+		some := *s
+		some.Groups = slices.Clone(s.Groups)
+		for i := range some.Groups {
+			var shelf rates.Shelf
+			for k, busy := range []time.Duration{time.Hour, 5 * time.Minute} {
+				o := &w.Offers[(i*75+k*25)%len(w.Offers)]
+				shelf, _ = shelf.Learn("c", rates.Observation{Machine: rates.Machine{GPU: o.Shape.GPU, GPUs: o.Shape.GPUs, VCPU: o.Shape.VCPU}, Busy: busy, Done: 1, At: w.Now})
+			}
+			some.Groups[i].Work.Rates = shelf.Find("c")
+		}
+		var memo scheduler.Memo
+		start := cpu(b)
+		for b.Loop() {
+			r = scheduler.Plan(&some, &memo)
+		}
+		report(b, start, &r)
+	})
 	for name, p := range w.Providers { // 100 quotas each, as at a cloud that has one per region and family
 		for i := range 100 {
 			p.Quotas = append(p.Quotas, providers.Quota{

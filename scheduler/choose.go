@@ -63,6 +63,7 @@ type class struct {
 	known   []bool
 	suits   map[*bucket]fitted
 	choices map[load]*choice
+	paces   map[paceKey]*pace
 }
 
 // choice is what the market offers a load.
@@ -276,23 +277,29 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	ready := [...]top{{n: readySpot}, {n: readyOnDemand}}
 	cooled := [...]top{{n: cooledSpot}, {n: cooledOnDemand}}
 	ch := &choice{considered: p.Catalog.Offers}
-	unit := l.unit(c.fits.fastest)
 	for k := range kinds {
-		order, after := c.fits.order[k], c.fits.after[k]
-		for i, r := range order {
-			f := c.fits.fits[r.fit]
-			list := p.Catalog.Shapes[f.shape].list(k)
+		w := p.walk(c, l, k)
+		for {
+			at, least, ok := w.next()
+			if !ok {
+				break
+			}
+			f := c.fits.fits[at]
+			shape := &p.Catalog.Shapes[f.shape]
+			list := shape.list(k)
 			if why := c.kinds[k]; why != usable {
-				t.add(why, &list[0], after[i])
+				t.add(why, &list[0], w.rest)
 				break
 			}
-			if !whole && ready[k].closed(r.least*unit) {
-				t.add(dearer, &list[0], after[i])
+			if !whole && ready[k].closed(least) {
+				t.add(dearer, &list[0], w.rest)
 				break
 			}
+			w.rest -= len(list)
+			e := p.on(c, l, &shape.Shape, f.figure)
 			for j := range list {
 				o := &list[j]
-				if !whole && ready[k].closed(l.floor(o.least, f)) {
+				if !whole && ready[k].closed(l.floor(o.least, f, e.task)) {
 					t.add(dearer, o, len(list)-j)
 					break
 				}
@@ -305,7 +312,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 					t.add(why, o, 1)
 					continue
 				}
-				one := p.price(l, f, o, o.Price)
+				one := p.price(l, f, e, o, o.Price)
 				if cool, is := p.cooled(o.Market); is {
 					one.cooled = cool.Until
 					t.add(cooledDown, o, 1)
@@ -315,7 +322,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				ch.usable++
 				ready[k].add(&one)
 				if p.spare(o) > 0 {
-					one = p.price(l, f, o, paidFor)
+					one = p.price(l, f, e, o, paidFor)
 					one.committed = true
 					ready[k].add(&one)
 				}

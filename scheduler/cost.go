@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
 )
@@ -36,9 +37,9 @@ type candidate struct {
 	rounds    int           // that it does, as far as there are any
 	tasks     int           // that share the machine's cost
 	task      time.Duration // of one, staging not counted
+	rate      estimate      // where task is from
 	stage     time.Duration // before each
 	delay     time.Duration // from launch to the first useful work
-	rate      string
 	cooled    time.Time
 	late      bool
 	history   policy.History
@@ -70,7 +71,9 @@ type load struct {
 	reference float64
 	stage     time.Duration
 	atRisk    time.Duration
-	source    string
+	left      float64 // share of a whole task that is left
+	source    Source
+	rates     *rates.Class // nil when nothing was measured
 	waiting   int
 	width     int // tasks of the job that may run at once; 0 means no limit
 	deadline  time.Time
@@ -89,16 +92,16 @@ func (g *Group) assumed() time.Duration {
 
 // loadOf reads a group's work. running is how many of its job's tasks run.
 func (a *ask) loadOf(g *Group, running int) load {
-	task, source := g.Work.Task, cmp.Or(g.Work.Source, "given")
+	task, source := g.Work.Task, cmp.Or(Source(g.Work.Source), Given)
 	if task <= 0 {
-		task, source = g.assumed(), "assumed"
+		task, source = g.assumed(), Assumed
 	}
 	left := g.Left
 	if left <= 0 || left > 1 {
 		left = 1
 	}
 	l := load{
-		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, source: source,
+		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, left: left, source: source,
 		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
 	}
 	if a.attribute.Name != "" {
@@ -109,22 +112,16 @@ func (a *ask) loadOf(g *Group, running int) load {
 	if g.Limit >= 0 {
 		l.width = max(1, running+g.Limit)
 	}
-	if l.atRisk = g.AtRisk; l.atRisk <= 0 || l.atRisk > l.task {
-		l.atRisk = l.task
+	usual := l.task
+	if l.rates = g.Work.Rates; l.rates != nil {
+		if e, ok := l.rates.Pool(anywhere); ok {
+			usual = max(time.Millisecond, time.Duration(float64(e.Time)*left))
+		}
+	}
+	if l.atRisk = g.AtRisk; l.atRisk <= 0 || l.atRisk > usual {
+		l.atRisk = usual
 	}
 	return l
-}
-
-// on is how long one task takes on GPUs of a figure, and what that is from.
-func (l *load) on(figure float64) (time.Duration, string) {
-	if figure == l.reference {
-		return l.task, l.source
-	}
-	source := l.source
-	if source != "assumed" {
-		source = "modelled"
-	}
-	return max(time.Millisecond, time.Duration(float64(l.task)*l.reference/figure)), source
 }
 
 // deep is how many tasks a slot may be given one after another: enough that the
@@ -157,21 +154,21 @@ func (l *load) rounds(deep, slots int) int {
 	return min(n, (l.waiting+slots-1)/slots)
 }
 
-// price works out what the load costs at an offer, at that price per hour.
-func (s *Snapshot) price(l *load, f fitted, o *Offer, price money.Rate) candidate {
+// price works out what the load costs at an offer, at that price per hour, where
+// one task takes as long as e says.
+func (s *Snapshot) price(l *load, f fitted, e estimate, o *Offer, price money.Rate) candidate {
 	caps := s.Providers[o.Market.Provider].Capabilities
-	task, rate := l.on(f.figure)
 	out := candidate{
-		offer: o, price: price, shape: &s.Catalog.Shapes[f.shape], fit: f, billing: caps.Billing, task: task, rate: rate, stage: l.stage,
+		offer: o, price: price, shape: &s.Catalog.Shapes[f.shape], fit: f, billing: caps.Billing, task: e.task, rate: e, stage: l.stage,
 		delay: caps.BootTime + l.stage, history: s.history(o.Market),
 	}
-	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, task+l.stage, caps.Billing)
+	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, e.task+l.stage, caps.Billing)
 	out.rounds = l.rounds(out.deep, int(f.slots))
 	out.tasks = max(1, min(out.rounds*int(f.slots), l.waiting))
 	out.late = l.deadline.After(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)
 	view := out.view()
-	e := policy.Expect(&view, l.atRisk, policy.History{})
-	out.hold, out.per = e.Time, e.Cost
+	x := policy.Expect(&view, l.atRisk, policy.History{})
+	out.hold, out.per = x.Time, x.Cost
 	return out
 }
 
@@ -197,21 +194,13 @@ func (c *candidate) view() policy.Candidate {
 	}
 }
 
-// floor is a cost that no offer of that price and fit comes below, for one task:
-// the work alone, with no boot and no preemption, shared by as many tasks as run
-// at once. An expectation is rounded to the second, so half a second is forgiven.
-func (l *load) floor(price money.Rate, f fitted) float64 {
-	task, _ := l.on(f.figure)
+// floor is a cost that no offer of that price comes below, for one task of that
+// length: the work alone, with no boot and no preemption, shared by as many tasks
+// as run at once. An expectation is rounded to the second, so half a second is
+// forgiven.
+func (l *load) floor(price money.Rate, f fitted, task time.Duration) float64 {
 	seconds := max(0, task.Seconds()-0.5)
 	return float64(price) * seconds / 3600 / float64(min(int(f.slots), l.waiting)) * (1 - 1e-9)
-}
-
-// unit turns the price of a unit of work, from [ranked], into a cost that no
-// offer of its shape comes below.
-func (l *load) unit(fastest float64) float64 {
-	task, _ := l.on(fastest)
-	sure := max(0, 1-0.5/task.Seconds())
-	return l.task.Seconds() / 3600 * l.reference * sure * (1 - 1e-6)
 }
 
 // compare orders candidates: in time before late, then by cost, delay and
@@ -242,9 +231,11 @@ func (c *candidate) option(limit money.Rate) Option {
 		p.Redo = min(c.per-p.Boot-p.Work, max(0, exact(c.hold)-p.Boot-p.Work))
 	}
 	p.Rounding = c.per - p.Boot - p.Work - p.Redo
+	low, high := rates.Band(c.task, c.rate.spread)
 	return Option{
 		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
-		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay, Time: c.task, Rate: c.rate,
+		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay,
+		Time: c.task, Rate: c.rate.source, RateOn: c.rate.on, Low: low, High: high,
 		Late: c.late, Cooled: c.cooled, Committed: c.committed, Cost: p,
 	}
 }

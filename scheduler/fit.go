@@ -56,9 +56,10 @@ type fitSet struct {
 	ask  *ask
 	fits []fitted
 	// order lists fits by the least that a unit of work can cost there, for each
-	// of kinds; after counts the offers from there on.
-	order [len(kinds)][]ranked
-	after [len(kinds)][]int
+	// of kinds; byGPU is the same with a list for each GPU, offers how many there are.
+	order  [len(kinds)][]ranked
+	byGPU  [len(kinds)][]ranks
+	offers [len(kinds)]int
 	// fastest is the greatest figure of a fit.
 	fastest float64
 	unfit   []Count // offers of shapes that do not fit
@@ -477,11 +478,21 @@ func (f *fitSet) sort(c *Catalog, k int) {
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.least, b.least), cmp.Compare(a.fit, b.fit)) })
-	after := make([]int, len(order)+1)
-	for i := len(order) - 1; i >= 0; i-- {
-		after[i] = after[i+1] + len(c.Shapes[f.fits[order[i].fit].shape].list(k))
+	f.order[k] = order
+	lists := map[string]int{}
+	for _, r := range order {
+		one := &f.fits[r.fit]
+		shape := &c.Shapes[one.shape]
+		id := shape.GPU
+		f.offers[k] += len(shape.list(k))
+		at, ok := lists[id]
+		if !ok {
+			at = len(f.byGPU[k])
+			lists[id] = at
+			f.byGPU[k] = append(f.byGPU[k], ranks{gpu: id, figure: one.figure})
+		}
+		f.byGPU[k][at].list = append(f.byGPU[k][at].list, r)
 	}
-	f.order[k], f.after[k] = order, after
 }
 
 // firstPrice is the least price of a sorted list that is one.

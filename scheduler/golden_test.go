@@ -32,10 +32,13 @@ func TestScripts(t *testing.T) {
 				s := w.Snap()
 				r := scheduler.Plan(s, &w.Memo)
 				return schedtest.Reasons(&r.Decisions[0])
-			case "explain":
+			case "explain", "times":
 				e, ok := scheduler.Explain(w.Snap(), &w.Memo, strings.TrimSpace(d.Input))
 				if !ok {
 					d.Fatalf(t, "no group %q", d.Input)
+				}
+				if d.Cmd == "times" {
+					return schedtest.Times(&e)
 				}
 				return schedtest.Explained(&e)
 			}

@@ -193,7 +193,7 @@ func (p *pass) reuse(g *Group, c *class, l *load, want int) int {
 			if b.used >= b.slots {
 				continue
 			}
-			if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, f) {
+			if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, b, f) {
 				continue
 			}
 			placed += p.fill(g, c, b, want-placed)
@@ -201,7 +201,7 @@ func (p *pass) reuse(g *Group, c *class, l *load, want int) int {
 	}
 	for i := 0; i < len(pl.empty) && placed < want; i++ {
 		b := pl.empty[i]
-		if f := p.suits(c, b); len(b.machines) > 0 && f.slots > 0 && !p.tooLate(c, l, f) {
+		if f := p.suits(c, b); len(b.machines) > 0 && f.slots > 0 && !p.tooLate(c, l, b, f) {
 			placed += p.cut(g, c, l, b, f, want-placed)
 		}
 	}
@@ -210,11 +210,11 @@ func (p *pass) reuse(g *Group, c *class, l *load, want int) int {
 
 // tooLate reports whether machines of that fit miss the deadline while the
 // market has some that keep it.
-func (p *pass) tooLate(c *class, l *load, f fitted) bool {
+func (p *pass) tooLate(c *class, l *load, b *bucket, f fitted) bool {
 	if !l.deadline.After(p.Now) {
 		return false
 	}
-	task, _ := l.on(f.figure)
+	task := p.on(c, l, b.shape, f.figure).task
 	if !p.Now.Add(l.stage + task).After(l.deadline) {
 		return false
 	}
@@ -248,7 +248,7 @@ func (p *pass) cut(g *Group, c *class, l *load, b *bucket, f fitted, want int) i
 	at := 0
 	for ; at < len(b.machines) && placed < want; at++ {
 		r := b.machines[at]
-		if !c.affords(r) || !p.worth(c, l, f, r) {
+		if !c.affords(r) || !p.worth(c, l, b, f, r) {
 			if r.billing.Unit < longUnit {
 				break // the others are dearer
 			}
@@ -276,13 +276,12 @@ func (c *class) affords(r *host) bool { return c.needs.MaxPrice <= 0 || r.price 
 // worth reports whether keeping an empty machine for the load costs no more than
 // renting the cheapest one that may be used now. What is already paid of a long
 // billing unit costs nothing.
-func (p *pass) worth(c *class, l *load, f fitted, r *host) bool {
+func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 	best := p.choose(c, *l).ready()
 	if best == nil {
 		return true
 	}
-	task, _ := l.on(f.figure)
-	task += l.stage
+	task := p.on(c, l, b.shape, f.figure).task + l.stage
 	slots := int(f.slots)
 	rounds := l.rounds(l.deep(p.Now, 0, p.Settings.Margin, task, r.billing), slots)
 	busy := time.Duration(rounds) * task
@@ -320,6 +319,9 @@ func (p *pass) expect(r *Running) {
 	if should <= 0 {
 		should = r.Group.assumed()
 	}
+	if measured := r.Group.Work.Rates; measured != nil {
+		should = max(should, measured.Longest())
+	}
 	end := r.Since.Add(overdueAfter * (should + r.Group.Work.Stage))
 	if end.After(p.Now) {
 		if len(p.Groups) > 0 {
@@ -341,7 +343,7 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 	}
 	busy, used := pl.cuts[c.slotKey], 0
 	for _, b := range busy.buckets {
-		if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, f) {
+		if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, b, f) {
 			continue
 		}
 		if c.needs.MaxPrice <= 0 {

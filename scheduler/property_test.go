@@ -15,6 +15,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
@@ -104,6 +105,25 @@ func genNeeds(t *rapid.T) scheduler.Needs {
 	return n
 }
 
+// genRates is what was measured of a group's class: often nothing, now and then
+// far from what the group's own word and the figures say.
+func genRates(t *rapid.T) *rates.Class {
+	if !chance(t, "measured", 50) {
+		return nil
+	}
+	var shelf rates.Shelf
+	for range rapid.IntRange(1, 6).Draw(t, "observations") {
+		s := genShape(t)
+		o := rates.Observation{
+			Machine: rates.Machine{Type: pick(t, "measured type", "s", "m"), GPU: s.GPU, GPUs: s.GPUs, VCPU: s.VCPU},
+			Busy:    pick(t, "busy", time.Millisecond, time.Second, 40*time.Second, 10*time.Minute, 5*time.Hour), Done: pick(t, "done", 1, 1, 0.3),
+			At: schedtest.Start.Add(-pick(t, "measured ago", 0, time.Hour, 20*24*time.Hour)),
+		}
+		shelf, _ = shelf.Learn("c", o)
+	}
+	return shelf.Find("c")
+}
+
 func genGroup(t *rapid.T, i int) scheduler.Group {
 	g := scheduler.Group{
 		ID: fmt.Sprintf("g%d", i), Job: fmt.Sprintf("j%d", rapid.IntRange(0, i).Draw(t, "job")), Project: pick(t, "project", "p", "q"),
@@ -112,6 +132,7 @@ func genGroup(t *rapid.T, i int) scheduler.Group {
 		Needs: genNeeds(t), Interruptible: chance(t, "interruptible", 70),
 	}
 	g.Work = scheduler.Work{Task: pick(t, "task", 0, 20*time.Second, 5*time.Minute, 3*time.Hour), Stage: pick(t, "stage", 0, time.Minute)}
+	g.Work.Rates = genRates(t)
 	if chance(t, "due", 30) {
 		g.Deadline = schedtest.Start.Add(pick(t, "deadline", -time.Minute, 30*time.Minute, 10*time.Hour))
 	}
@@ -287,6 +308,11 @@ func TestEarlyStopLosesNothing(t *testing.T) {
 			w.Offers = append(w.Offers, o)
 		}
 		commit(t, w)
+		if chance(t, "at once", 50) { // a boot adds to every cost, and hides a bound that is too high
+			p := w.Providers["sim"]
+			p.Capabilities.BootTime = 0
+			w.Providers["sim"] = p
+		}
 		g := genGroup(t, 0)
 		g.Waiting, g.Limit, g.Held, g.Opens, g.NotBefore = max(1, g.Waiting), -1, reason.Reason{}, time.Time{}, time.Time{}
 		w.Groups = []scheduler.Group{g}

@@ -99,13 +99,16 @@ type Option struct {
 	Price  money.Rate       `json:"price"` // of the whole machine
 	Bound  money.Rate       `json:"bound"` // that its reservations would assume
 	Slots  int              `json:"slots"`
-	Rounds int              `json:"rounds"`          // tasks that each slot runs one after another
-	Tasks  int              `json:"tasks"`           // that the cost is shared by, on one machine
-	Delay  time.Duration    `json:"delay"`           // from launch to useful work, in nanoseconds
-	Time   time.Duration    `json:"time"`            // for one task, delay not counted, in nanoseconds
-	Rate   string           `json:"rate"`            // measured, given, modelled, assumed: where Time is from
-	Late   bool             `json:"late,omitzero"`   // not done by the deadline
-	Cooled time.Time        `json:"cooled,omitzero"` // left alone until then
+	Rounds int              `json:"rounds"`           // tasks that each slot runs one after another
+	Tasks  int              `json:"tasks"`            // that the cost is shared by, on one machine
+	Delay  time.Duration    `json:"delay"`            // from launch to useful work, in nanoseconds
+	Time   time.Duration    `json:"time"`             // for one task, delay not counted, in nanoseconds
+	Rate   Source           `json:"rate"`             // measured, scaled, given, modelled, assumed: where Time is from
+	RateOn string           `json:"rate_on,omitzero"` // the GPU that was measured, where it is another or on other machines
+	Low    time.Duration    `json:"time_low"`         // eight tasks of ten are expected to take between Low
+	High   time.Duration    `json:"time_high"`        // and High, in nanoseconds
+	Late   bool             `json:"late,omitzero"`    // not done by the deadline
+	Cooled time.Time        `json:"cooled,omitzero"`  // left alone until then
 	// Committed: paid for already, so that the cost is 0. Price and Bound are what is
 	// reserved all the same.
 	Committed bool  `json:"committed,omitzero"`

@@ -70,7 +70,7 @@ func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
 		figure = v.figure
 	}
 	exact := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
-	work, _ := exact.on(figure)
+	work := p.on(c, &exact, &m.Shape, figure).task
 	steps := *g
 	steps.Left, steps.Waiting = octave(g.Left), 1
 	l := c.fits.ask.loadOf(&steps, p.jobTasks[g.Job])

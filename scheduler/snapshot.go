@@ -6,6 +6,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/internal/reason"
 	"gpubroker/internal/sizing"
 	"gpubroker/providers"
@@ -101,8 +102,11 @@ type Work struct {
 	Task time.Duration
 	// Figure 0 means that nobody said which GPU: the fastest that may be used.
 	Figure float64
-	Source string        // measured, given, assumed: where Task comes from
+	Source string        // given, assumed: where Task comes from
 	Stage  time.Duration // fetching inputs and checkpoint
+	// Rates are what was measured of jobs alike; nil when nothing was. They come
+	// before Task. Groups whose jobs are alike share them.
+	Rates *rates.Class
 }
 
 // Group is waiting tasks of one job that need the same: fresh ones, or ones that

@@ -277,6 +277,11 @@ func (a *fakeAgent) apply(d agentapi.Desired) {
 func (a *fakeAgent) begin(w agentapi.DesiredAttempt) *fakeTask {
 	t := &fakeTask{want: w, began: time.Now()}
 	t.length, _ = time.ParseDuration(w.Task.Command[1])
+	a.site.rig(func() {
+		if a.site.pace != nil {
+			t.length = time.Duration(float64(t.length) * a.site.pace(a.instance))
+		}
+	})
 	for _, r := range w.Resume {
 		var what string
 		a.site.rig(func() { what = a.site.broken[r.Number] })

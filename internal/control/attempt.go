@@ -25,7 +25,8 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 		return err
 	}
 	a.Outcome, a.ExitCode, a.Reason, a.Ended = outcome, exit, why, tx.Now
-	if p, ok := b.progressOf(id); ok && !a.Started.IsZero() {
+	p, ok := b.progressOf(id)
+	if ok && !a.Started.IsZero() {
 		a.Busy = max(a.Busy, p.Busy)
 		a.Usage = p.Usage
 	}
@@ -45,6 +46,7 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 	if err != nil {
 		return err
 	}
+	b.learn(tx, a, p, spec)
 	v := scheduler.Next(spec.retry, t, outcome, exit, why)
 	if j.CancelledBy != "" && v.To == queue.TaskQueued {
 		v.To, v.Why = queue.TaskCancelled, reason.New("cancelled", "by", j.CancelledBy)

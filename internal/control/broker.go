@@ -126,6 +126,7 @@ type Broker struct {
 	meta     queue.Meta
 	inputs   *inputs
 	shares   shares
+	shelves  shelves        // of learned rates, as read last
 	memo     scheduler.Memo // the schedule loop's alone
 
 	// What is not durable, and need not be: it is found out anew after a start.

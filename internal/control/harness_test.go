@@ -61,6 +61,7 @@ type site struct {
 
 	notice  func(instance string) *agentapi.Notice      // that an agent reads on its machine
 	usage   func(busy time.Duration) *queue.Usage       // that an agent tells of a task that has run so long
+	pace    func(instance string) float64               // how many times as long as it says a task takes there
 	broken  map[int64]string                            // checkpoints that cannot be read, and why
 	foreign func(request string) bool                   // machines that are not this store's
 	wrap    func(providers.Provider) providers.Provider // round the adapter; nil leaves it bare

@@ -155,6 +155,7 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 	}
 	add := func(id string, left float64, since time.Time, notBefore time.Time) *scheduler.Group {
 		g := b.group(spec, j, p.Now)
+		g.Work.Rates = b.measured(view, spec.class)
 		g.ID, g.Left, g.Since, g.NotBefore = id, left, since, notBefore
 		p.Groups = append(p.Groups, g)
 		p.jobs[id] = j.ID
@@ -271,6 +272,7 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 		if j := view.Job(a.Job); j != nil {
 			if spec, err := b.specs.of(j); err == nil {
 				s = &shared{group: b.group(spec, j, p.Now)}
+				s.group.Work.Rates = b.measured(view, spec.class)
 				if spec.stopsAtDeadline {
 					s.stopAt = j.Deadline
 				}

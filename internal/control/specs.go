@@ -32,6 +32,7 @@ type parsed struct {
 	work            scheduler.Work
 	interruptible   bool
 	atRisk          time.Duration
+	class           string // jobs whose work is alike, see [spec.Job.Class]
 }
 
 // specs caches parsed specs by job. A scenario of the configuration is what it is
@@ -82,7 +83,7 @@ func (s *specs) parse(canonical []byte) (*parsed, error) {
 // prepare turns a job spec into what the scheduler asks.
 func prepare(job *spec.Job) (*parsed, error) {
 	j := job.WithDefaults()
-	p := &parsed{Job: j, stopsAtDeadline: j.AfterDeadline == "stop"}
+	p := &parsed{Job: j, stopsAtDeadline: j.AfterDeadline == "stop", class: job.Class()}
 	p.retry = scheduler.Retry{Failures: j.Retry.Failures, OnlyExitCodes: j.Retry.OnlyExitCodes}
 	profile := j.Profile()
 	r := j.Resources

@@ -90,6 +90,16 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 	}
 }
 
+// Times shows how long a task is expected to take in each option, and from what.
+func Times(e *scheduler.Explanation) string {
+	var b strings.Builder
+	for i := range e.Options {
+		o := &e.Options[i]
+		fmt.Fprintf(&b, "%-26s %7s  %7s to %7s  %s\n", o.Market, short(o.Time), short(o.Low), short(o.High), strings.TrimSpace(string(o.Rate)+" "+o.RateOn))
+	}
+	return b.String()
+}
+
 // number is unknown when it is zero.
 func number(f float64, unknown string) string {
 	if f == 0 {

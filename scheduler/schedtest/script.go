@@ -7,6 +7,7 @@
 //	machines  m1 sim/a/1/small/spot 0.30 1xl4 vcpu=4 used=1/1 by=nightly idle=-5m
 //	jobs      nightly waiting=24 scenario=transcode gpu=l4|t4 task=10m on=l4 steady
 //	providers sim boot=2m unit=1s end=rolling
+//	rates     nightly g2 1xl4 vcpu=4 busy=9m|10m n=3 ago=24h
 //	quotas    spot-vcpus provider=sim region=a kind=spot types=small|big unit=vcpu used=12 limit=16
 //
 // Times are moments ("22:30", "2026-11-06T01:00") or counted from now ("-5m",
@@ -16,6 +17,7 @@ package schedtest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"gpubroker/internal/budget"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/internal/reason"
 	"gpubroker/internal/scenario"
 	"gpubroker/internal/sizing"
@@ -104,7 +107,7 @@ func (w *World) Command(name string, input string) (out string, err error) {
 		"settings": (*World).setting, "providers": (*World).provider, "offers": (*World).offer, "commitments": (*World).commitment,
 		"machines": (*World).machine, "jobs": (*World).job, "running": (*World).running,
 		"cooldowns": (*World).cooldown, "budgets": (*World).budget, "history": (*World).past,
-		"quotas": (*World).quota,
+		"quotas": (*World).quota, "rates": (*World).rate,
 		"spent":  func(w *World, l *line) { w.Spent[l.name] = amount(l.rest()) },
 		"frozen": func(w *World, l *line) { w.Frozen = reason.New(reason.Code(l.name)) },
 	}[name]
@@ -518,6 +521,29 @@ func (w *World) need(g *scheduler.Group, l *line) {
 		}
 		g.Work.Figure, _, _ = profile.Figure(f)
 	}
+}
+
+// rate reads what was measured of a job's class: the job, a type of machine with its
+// shape, how long a task took, how often and how long ago.
+func (w *World) rate(l *line) {
+	at := slices.IndexFunc(w.Groups, func(g scheduler.Group) bool { return g.ID == l.name })
+	if at < 0 {
+		fail("no job %s before its rates", l.name)
+	}
+	o := rates.Observation{Machine: rates.Machine{Type: l.rest()}, Done: l.number("done", 1), At: w.Now.Add(-l.span("ago", 0))}
+	s := l.shape()
+	o.GPU, o.GPUs, o.VCPU = s.GPU, s.GPUs, s.VCPU
+	var shelf rates.Shelf
+	if old := w.Groups[at].Work.Rates; old != nil {
+		shelf = rates.Shelf{*old}
+	}
+	for _, busy := range l.words2("busy") {
+		o.Busy = span(busy)
+		for range l.integer("n", 1) {
+			shelf, _ = shelf.Learn(l.name, o)
+		}
+	}
+	w.Groups[at].Work.Rates = shelf.Find(l.name)
 }
 
 func (w *World) running(l *line) {

@@ -1,0 +1,175 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpubroker/internal/control"
+	"gpubroker/internal/rates"
+	"gpubroker/internal/simcloud/simapi"
+	"gpubroker/internal/spec"
+	"gpubroker/queue"
+)
+
+// learned is what the broker's store holds of a job's class.
+func (s *site) learned(text string) rates.Class {
+	s.t.Helper()
+	j, err := spec.Parse("job.yaml", []byte(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	image, err := s.st.Load(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, row := range image.Settings {
+		if !strings.HasPrefix(row.Key, "rates/") {
+			continue
+		}
+		var shelf rates.Shelf
+		if err := json.Unmarshal(row.Value, &shelf); err != nil {
+			s.t.Fatal(err)
+		}
+		if c := shelf.Find(j.Class()); c != nil {
+			return *c
+		}
+	}
+	return rates.Class{}
+}
+
+// times are the best options of a job that is planned now, as text.
+func (s *site) times(text string) (out []string) {
+	s.t.Helper()
+	j, err := spec.Parse("job.yaml", []byte(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e, _, err := s.up().ExplainPlan(context.Background(), control.Submission{Spec: j, Anywhere: true}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, o := range e.Options {
+		if one := fmt.Sprintf("%s %s %s", o.Shape.GPU, o.Rate, o.RateOn); !seen[one] {
+			seen[one] = true
+			out = append(out, fmt.Sprintf("%s %s", strings.TrimSpace(one), o.Time.Round(time.Minute)))
+		}
+	}
+	return out
+}
+
+// clips is a job of n tasks that says ten minutes and, where the machine is slower,
+// takes longer.
+func clips(n int, more string) string {
+	return fmt.Sprintf("name: clips\nproject: media\ntasks: {count: %d}\nresources: {gpu: l4}\nwork: {time: 10m, on: l4}\nrun: {command: [work, 10m]}\n%s", n, more)
+}
+
+// What a job's tasks took is what the next run of it is planned with, also by a broker
+// that starts anew.
+func TestRatesAreLearned(t *testing.T) {
+	inBubble(t, calm(), func(s *site) {
+		s.rig(func() { s.pace = func(string) float64 { return 1.8 } })
+		offers := func() {
+			s.until("offers", time.Minute, func([]*queue.Instance, []*queue.Attempt) bool { return s.up().Market().Catalog().Offers > 0 })
+		}
+		offers()
+		if got := s.times(clips(8, "")); !cmp.Equal(got, []string{"l4 given 10m0s"}) {
+			t.Errorf("before: %v", got)
+		}
+		for _, a := range s.succeeded(s.submit(clips(8, ""))) {
+			if a.Done != 1 {
+				t.Errorf("attempt %s did %v of its task", a.ID, a.Done)
+			}
+		}
+		next := strings.Replace(clips(3, "deadline: \"23:00 UTC\"\n"), "gpu: l4", "gpu: [l4, t4]", 1)
+		want := []string{"l4 measured 18m0s", "t4 scaled l4 1h7m0s"}
+		if got := s.times(next); !cmp.Equal(got, want) {
+			t.Errorf("after: %v", got)
+		}
+		c := s.learned(clips(8, ""))
+		if len(c.Rows) != 1 || c.Rows[0].Type != "sim/l4x1" || c.Rows[0].Weight < 7.9 || c.Rows[0].Weight > 8 {
+			t.Errorf("%+v", c)
+		}
+		s.stop()
+		s.start()
+		offers()
+		if got := s.times(next); !cmp.Equal(got, want) {
+			t.Errorf("after a restart: %v", got)
+		}
+	})
+}
+
+// An attempt that is taken away tells of the part that it did, one that failed by
+// itself tells nothing.
+func TestPartsAndFailures(t *testing.T) {
+	inBubble(t, calm(), func(s *site) {
+		text := task(time.Hour, saves)
+		j := s.submit(text)
+		s.until("work", time.Hour, func(_ []*queue.Instance, as []*queue.Attempt) bool {
+			return len(as) == 1 && as[0].Busy > 25*time.Minute
+		})
+		s.do(simapi.Action{Preempt: &simapi.Preempt{Notice: new(simapi.Duration(0))}})
+		attempts := s.succeeded(j)
+		if len(attempts) != 2 || attempts[0].Done < 0.3 || attempts[0].Done > 0.6 || attempts[1].Done+attempts[0].Done < 0.999 || attempts[1].Done+attempts[0].Done > 1.2 {
+			t.Fatalf("%+v", attempts)
+		}
+		c := s.learned(text)
+		e, _ := c.Pool(func(*rates.Row) bool { return true })
+		if n := c.Rows[0].Weight; len(c.Rows) == 1 && n < 1.99 || e.Time < 57*time.Minute || e.Time > 63*time.Minute {
+			t.Errorf("%s from %+v", e.Time, c.Rows)
+		}
+		fails := "name: fails\nproject: media\nresources: {gpu: l4}\nmax_duration: 1h\nrun: {command: [work, 1m, fail]}\n"
+		s.await(s.submit(fails).ID, time.Hour)
+		if c := s.learned(fails); len(c.Rows) > 0 {
+			t.Errorf("a task that failed taught %+v", c)
+		}
+	})
+}
+
+// However often the broker dies, before a commit or after it, each attempt counts
+// once.
+func TestNoAttemptTeachesTwice(t *testing.T) {
+	inBubble(t, calm(), func(s *site) {
+		n := 0
+		s.rig(func() {
+			s.point = func(what string) bool {
+				if !strings.HasPrefix(what, "commit") {
+					return false
+				}
+				n++
+				return n%23 == 0
+			}
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		risen := make(chan struct{})
+		go func() { defer close(risen); s.rise(ctx) }()
+		j := s.submit(clips(12, ""))
+		s.await(j.ID, 12*time.Hour)
+		s.rig(func() { s.point = nil })
+		cancel()
+		<-risen
+		if s.up() == nil {
+			s.stop()
+			s.start()
+		}
+		told := 0
+		for _, a := range s.attempts(j.ID) {
+			if a.Done > 0 {
+				told++
+			}
+		}
+		var weight float64
+		for _, r := range s.learned(clips(12, "")).Rows {
+			weight += r.Weight
+		}
+		if n < 23*3 || told < 12 || weight > float64(told) || weight < float64(told)-0.2 {
+			t.Errorf("%d commits; %d attempts told of their rate, and count %.3f", n, told, weight)
+		}
+	})
+}
