@@ -25,7 +25,7 @@ func openMarket(cfg *config.Config, accounts []*control.Account, stale scheduler
 	if err != nil {
 		return nil, fmt.Errorf("%w; is data_dir of another user?", err)
 	}
-	o := market.Options{Types: map[string]string{}, Stated: map[string]bool{}, Stale: stale, History: history, Log: log}
+	o := market.Options{Types: map[string]string{}, Stated: map[string]bool{}, Scenarios: cfg.Kinds(), Stale: stale, History: history, Log: log}
 	for _, a := range accounts {
 		// What the owner's machines cost is the owner's word.
 		o.Stated[a.Name()] = a.Capabilities().Shared

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/scenario"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
 )
@@ -38,9 +39,18 @@ type Options struct {
 	Commitments []scheduler.Commitment
 	// Stale is from what age on an offer is not used; the zero Stale is never.
 	Stale scheduler.Stale
+	// Scenarios are the kinds of work that queries may name; nil means those built in.
+	Scenarios *scenario.Set
 	// History, when set, is told of every list that is taken over.
 	History *History
 	Log     *slog.Logger
+}
+
+func (o *Options) scenarios() *scenario.Set {
+	if o.Scenarios == nil {
+		return scenario.Builtin()
+	}
+	return o.Scenarios
 }
 
 // List is one provider's offers.

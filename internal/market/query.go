@@ -2,6 +2,7 @@ package market
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -59,7 +60,7 @@ func (e *QueryError) Unwrap() error { return e.err }
 // Find returns the offers that a query asks for, and how many there are without
 // its limit. now decides what is stale. The error is a [*QueryError].
 func (v *View) Find(q Query, now time.Time) (quotes []Quote, total int, err error) {
-	wanted, err := v.wanted(q)
+	wanted, profile, err := v.wanted(q)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -78,7 +79,7 @@ func (v *View) Find(q Query, now time.Time) (quotes []Quote, total int, err erro
 	asIs := sort == "price" && !down // the rows stand in that order
 	for i := range v.rows {
 		r := &v.rows[i]
-		if !v.matches(r, &q, wanted) {
+		if !v.matches(r, &q, wanted, profile) {
 			continue
 		}
 		if total++; asIs && total > limit {
@@ -157,33 +158,36 @@ func (q Query) Series() (func(Series) bool, error) {
 	}, nil
 }
 
-// wanted says of each GPU that is offered whether the query is content with it.
-func (v *View) wanted(q Query) ([]bool, error) {
+// wanted says of each GPU that is offered whether the query is content with it,
+// and which scenario it names; nil for none.
+func (v *View) wanted(q Query) ([]bool, *scenario.Profile, error) {
 	facts := gpu.Builtin()
 	named, err := q.named()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var profile scenario.Profile
+	var profile *scenario.Profile
 	if q.Scenario != "" {
-		var ok bool
-		if profile, ok = scenario.Builtin().Find(q.Scenario); !ok {
-			return nil, &QueryError{"scenario", fmt.Errorf("there is no scenario %q; gpubroker scenarios lists them", q.Scenario)}
+		p, ok := v.opts.scenarios().Find(q.Scenario)
+		if !ok {
+			message, hint := v.opts.scenarios().Why(q.Scenario)
+			return nil, nil, &QueryError{"scenario", errors.New(message + "; " + hint)}
 		}
+		profile = &p
 	}
 	out := make([]bool, len(v.gpus))
 	for i, id := range v.gpus {
 		ok := named(id)
-		if q.Scenario != "" && (len(profile.Require) > 0 || len(profile.Assume) > 0) {
+		if profile != nil && (len(profile.Require) > 0 || len(profile.Assume) > 0) {
 			f, known := facts.Lookup(id)
 			ok = ok && known && len(profile.Check(f)) == 0
 		}
 		out[i] = ok
 	}
-	return out, nil
+	return out, profile, nil
 }
 
-func (v *View) matches(r *row, q *Query, wanted []bool) bool {
+func (v *View) matches(r *row, q *Query, wanted []bool, profile *scenario.Profile) bool {
 	o := r.offer
 	switch {
 	case !wanted[r.gpu],
@@ -199,11 +203,16 @@ func (v *View) matches(r *row, q *Query, wanted []bool) bool {
 	if q.Link != "" && !r.linked(q.Link) {
 		return false
 	}
-	if q.Scenario != "" {
-		p, _ := scenario.Builtin().Find(q.Scenario)
-		return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, o.Fabric, o.RDMA)) == 0
+	return profile == nil || suits(o, profile)
+}
+
+// suits says whether a machine is fit for a kind of work, as far as it is not its
+// GPU that decides.
+func suits(o *providers.Offer, p *scenario.Profile) bool {
+	if o.GPUs < 1 && p.Share != scenario.Fraction {
+		return false
 	}
-	return true
+	return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, o.Fabric, o.RDMA)) == 0
 }
 
 func (r *row) linked(want string) bool {

@@ -63,6 +63,7 @@ type Profile struct {
 	Checkpoint    quantity.Duration `json:"checkpoint,omitzero" doc:"interval of saves where nothing better is known"`
 	Slots         int               `json:"slots,omitzero" min:"1" max:"64" doc:"tasks that share a GPU by default"`
 	Share         Share             `json:"share,omitzero" enum:"gpu,fraction,machine" doc:"least that a task is given: gpu (default), fraction (a machine with a share of a GPU will do), machine (from two GPUs on, the machine alone)"`
+	Method        string            `json:"method,omitzero" enum:"full,full-bf16,lora,qlora-8bit,qlora-4bit,qlora-2bit,inference" doc:"what is done with a model, unless the job says"`
 	Describe      []string          `json:"describe,omitempty" single:"true" doc:"keys of a spec that describe the work"`
 	PlansOnly     string            `json:"plans_only,omitzero" doc:"what of it is planned and not run, in a sentence"`
 	Example       string            `json:"example,omitzero" doc:"spec in examples/"`

@@ -48,6 +48,9 @@ func load(fs embed.FS) (*Set, error) {
 		d := yamlfile.Parse(name, text)
 		d.Decode(&p)
 		p.Name = strings.TrimSuffix(e.Name(), ".yaml")
+		if base, ok := s.Find(p.Extends); ok && p.Extends != "" { // one whose name comes before
+			p = p.from(base)
+		}
 		if d.Err() == nil {
 			p.check(d.Errorf)
 		}
@@ -234,6 +237,7 @@ func (p Profile) from(base Profile) Profile {
 	if p.Sources == nil {
 		p.Sources = base.Sources
 	}
+	p.Method = cmp.Or(p.Method, base.Method)
 	p.PlansOnly, p.Example = cmp.Or(p.PlansOnly, base.PlansOnly), cmp.Or(p.Example, base.Example)
 	return p
 }

@@ -21,7 +21,7 @@ func with(own ...Profile) (*Set, []string) {
 func TestOwnProfiles(t *testing.T) {
 	s, faults := with(
 		Profile{
-			Name: "acme-lora", Aliases: []string{"acme"}, Extends: "qlora", Title: "Acme's adapters",
+			Name: "acme-lora", Aliases: []string{"acme"}, Extends: "finetune-lora", Title: "Acme's adapters",
 			Require: Requirements{"memory": gpu.AtLeast(40), "compute_capability": gpu.AtLeast(7)}, Assume: Requirements{"bf16_support": gpu.HasIt(false)}, Slots: 2,
 		},
 		Profile{Name: "acme-train", Extends: "llm-train", Interruptible: Never},
@@ -66,7 +66,7 @@ func TestOwnProfiles(t *testing.T) {
 func TestFaultsOfOwnProfiles(t *testing.T) {
 	for want, p := range map[string]Profile{
 		`0.name: there is a scenario "lora" already; take another name, with extends: lora`: {Name: "lora", Extends: "lora"},
-		`0.name: "qlora" is another name of the scenario "lora"`:                            {Name: "qlora", Extends: "lora"},
+		`0.name: "peft" is another name of the scenario "lora"`:                             {Name: "peft", Extends: "lora"},
 		`0.aliases[0]: there is a scenario "vdi" already`:                                   {Name: "desk", Aliases: []string{"vdi"}, Extends: "vdi"},
 		`0.name: expected a name, found "A b"`:                                              {Name: "A b", Extends: "lora"},
 		`0.extends: there is no scenario "lorra" above it; did you mean "lora"?`:            {Name: "x", Extends: "lorra"},

@@ -24,7 +24,7 @@ func job(scenario string, more ...string) []byte {
 // right ones.
 func TestOtherNamesOfScenarios(t *testing.T) {
 	for name, want := range map[string]string{
-		"llm-training": "llm-train", "finetune-full": "llm-train", "qlora": "lora", "finetune-lora": "lora",
+		"llm-training": "llm-train", "finetune-full": "llm-train", "finetune-qlora": "qlora", "finetune-lora": "lora",
 		"inference-resident": "llm-serve", "inference-batch": "llm-batch", "batch-inference": "llm-batch",
 		"scientific-fp64": "fp64", "scientific-mixed": "md", "gromacs": "md", "openfoam": "cfd", "rendering": "render",
 		"cloud-gaming": "gaming", "transcoding": "transcode", "super-resolution": "upscale", "denoise": "upscale",
@@ -44,11 +44,11 @@ func TestOtherNamesOfScenarios(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][]string{
-		"finetune":   {"said of several", `"llm-train" (LLM pre-training and full fine-tuning)`, `"lora" (`},
+		"finetune":   {"said of several", `"llm-train" (LLM pre-training and full fine-tuning)`, `"lora" (`, `"qlora" (QLoRA fine-tuning)`},
 		"inference":  {"said of several", `"llm-serve" (`, `"llm-batch" (`},
 		"scientific": {"said of several", `"fp64" (`, `"cfd" (`, `"md" (`},
 		"transcod":   {`there is no scenario "transcod"`, `did you mean "transcode"?`},
-		"qlorra":     {`there is no scenario "qlorra"`, `did you mean "lora"?`},
+		"qlorra":     {`there is no scenario "qlorra"`, `did you mean "qlora"`},
 		"payroll":    {`there is no scenario "payroll"`, "known: cfd, "},
 	} {
 		_, err := Parse("a.yaml", job(name))
