@@ -18,20 +18,6 @@ const (
 	launched = ""
 )
 
-// limits says which limit on machines is reached.
-func (p *pass) limits(g *Group) reason.Reason {
-	if limit := p.Settings.Launches; limit > 0 && p.launching >= limit {
-		return reason.New("launch_limit", "running", p.launching, "limit", limit)
-	}
-	if limit := p.Settings.AllMachines; limit > 0 && len(p.Machines)+len(p.out.Launches) >= limit {
-		return reason.New("machine_limit", "running", len(p.Machines)+len(p.out.Launches), "limit", limit)
-	}
-	if limit, ok := p.Settings.Machines[g.Project]; ok && p.projectMachines[g.Project] >= limit {
-		return reason.New("project_limit", "project", g.Project, "running", p.projectMachines[g.Project], "limit", limit)
-	}
-	return reason.Reason{}
-}
-
 // admit reserves a machine's first lease in this pass's own book, or says why it
 // cannot and when that may change.
 func (p *pass) admit(g *Group, c *class, one *candidate) (Launch, reason.Reason, time.Time) {
@@ -84,7 +70,7 @@ func (p *pass) lease(g *Group, c *class, one *candidate) (Launch, budget.Change,
 	l := Launch{
 		Group: g.ID, Market: one.offer.Market, Shape: one.shape.Shape,
 		Slots: int(one.fit.slots), SlotKey: c.slotKey, Price: one.offer.Price,
-		Bound: Bound(one.offer, g.Needs.MaxPrice), Reference: one.offer.Reference, Boot: boot, Lease: lease,
+		Bound: Bound(one.offer, c.limit), Reference: one.offer.Reference, Boot: boot, Lease: lease,
 	}
 	change, err := budget.Extend(p.Budgets, budget.Lease{
 		Instance: launched, Payer: g.Payer, From: p.Now, Until: lease.Add(caps.StopTime), Bound: l.Bound, Billing: caps.Billing,

@@ -34,8 +34,18 @@ const (
 	providerNotAsked
 	regionNotAsked
 	zoneNotAsked
+	ruleKind
+	ruleGPU
+	ruleProvider
+	ruleRegion
+	rulePrice
 	full
 	noQuota
+	atTaskLimit
+	atMachineLimit
+	atGPULimit
+	atHourlyLimit
+	keptForOther
 	stale
 	windowCloses
 	overMax
@@ -48,7 +58,8 @@ var rulingCodes = [rulings]reason.Code{
 	noPrice: "no_price", otherCurrency: "other_currency", noAccount: "no_account",
 	kindNotAllowed: "kind_not_allowed", notInterruptible: "not_interruptible",
 	providerNotAsked: "provider_not_asked", regionNotAsked: "region_not_asked", zoneNotAsked: "zone_not_asked",
-	full: "full", noQuota: "quota", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
+	ruleKind: "rule_kind", ruleGPU: "rule_gpu", ruleProvider: "rule_provider", ruleRegion: "rule_region", rulePrice: "rule_price",
+	full: "full", noQuota: "quota", atTaskLimit: "task_limit", atMachineLimit: "machine_limit", atGPULimit: "gpu_limit", atHourlyLimit: "hourly_limit", keptForOther: "kept_for", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
 	cooledDown: "cooled_down", dearer: "dearer",
 }
 
@@ -58,6 +69,11 @@ type class struct {
 	fits    *fitSet
 	slotKey string
 	kinds   [len(kinds)]ruling
+	rules   []Rules
+	limit   money.Rate    // most that a machine may cost per hour; 0 means none
+	meters  [3]*meter     // that count its machines, beside the account's
+	metered bool          // one of them depends on the offer
+	against reason.Reason // the rule that these groups can never meet
 	// refused says for each provider of the catalog why it may not be used.
 	refused []reason.Reason
 	known   []bool
@@ -105,12 +121,22 @@ func (p *pass) classOf(g *Group) *class {
 	if g.longest() > 0 {
 		b = appendRate(b, money.Rate(g.longest()))
 	}
+	for i := range g.Rules {
+		b = g.Rules[i].appendKey(b)
+	}
+	if q := p.queue(g.Queue); q.onMachines() {
+		b = append(append(b, g.Queue...), 1)
+	}
 	if c, ok := p.classes[string(b)]; ok {
 		return c
 	}
 	c := &class{
 		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), kinds: g.kindRulings(),
+		rules: g.Rules, limit: g.ceiling(), meters: p.limitsOf(g), against: g.Against(p.Facts),
 		choices: map[load]*choice{}, suits: map[*bucket]fitted{},
+	}
+	for _, m := range c.meters {
+		c.metered = c.metered || m.GPUs > 0 || m.PerHour > 0
 	}
 	c.refused, c.known = p.refusals(g)
 	p.classes[string(b)] = c
@@ -197,6 +223,7 @@ func (s *Snapshot) refusals(g *Group) (refused []reason.Reason, known []bool) {
 // rule says why an offer may not be used now.
 func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 	n := c.needs
+	_, broken := c.ruled(p.Facts, &o.Market, &p.Catalog.Shapes[o.shape].Shape, o.Price)
 	switch {
 	case o.Price <= 0:
 		return noPrice
@@ -206,6 +233,8 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return noAccount
 	case !c.refused[o.provider].IsZero():
 		return refused
+	case broken != usable:
+		return broken
 	case len(n.Providers) > 0 && !slices.Contains(n.Providers, o.Market.Provider):
 		return providerNotAsked
 	case len(n.Regions) > 0 && !slices.Contains(n.Regions, o.Market.Region):
@@ -223,7 +252,8 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 	case !l.closes.IsZero() && !p.Now.Add(p.Providers[o.Market.Provider].Capabilities.BootTime+l.stage).Before(l.closes):
 		return windowCloses
 	}
-	return usable
+	_, over := p.over("", c, o)
+	return over
 }
 
 // because gives a ruling its numbers.
@@ -252,6 +282,15 @@ func (p *pass) because(r ruling, l *load, c *class, o *Offer) reason.Reason {
 		return reason.New(code, "closes", clock(l.closes))
 	case overMax:
 		return reason.New(code, "price", money.Amount(o.Price).Round(4), "max", c.needs.MaxPrice)
+	case ruleKind, ruleGPU, ruleProvider, ruleRegion, rulePrice:
+		s := &p.Catalog.Shapes[o.shape].Shape
+		if of, broken := c.ruled(p.Facts, &o.Market, s, o.Price); broken == r {
+			return of.because(r, o, s)
+		}
+	case atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit, keptForOther:
+		if m, over := p.over("", c, o); over == r {
+			return m.because(r, c.useOf(p, o))
+		}
 	case cooledDown:
 		cool, _ := p.cooled(o.Market)
 		return reason.New(code, "until", clock(cool.Until), "after", cool.Reason.Code)
@@ -287,6 +326,11 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 			f := c.fits.fits[at]
 			shape := &p.Catalog.Shapes[f.shape]
 			list := shape.list(k)
+			if _, why := c.ruledOut(p.Facts, kinds[k], &shape.Shape); why != usable {
+				t.add(why, &list[0], len(list))
+				w.rest -= len(list)
+				continue
+			}
 			if why := c.kinds[k]; why != usable {
 				t.add(why, &list[0], w.rest)
 				break
@@ -304,7 +348,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 					break
 				}
 				why := p.rule(l, c, o)
-				if why == overMax && !whole && o.commitment == 0 {
+				if (why == overMax || why == rulePrice) && !whole && o.commitment == 0 {
 					t.add(why, o, len(list)-j) // the rest is dearer still
 					break
 				}
@@ -416,7 +460,7 @@ func (t *tally) counts() []Count {
 // Where there is none it is zero.
 func (t *tally) closest() reason.Reason {
 	var out []Count
-	for _, r := range [...]ruling{full, noQuota, stale} {
+	for _, r := range [...]ruling{full, noQuota, stale, atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit, keptForOther} {
 		if one := &t.ruled[r]; one.offers > 0 {
 			out = append(out, Count{Code: rulingCodes[r], Offers: one.offers, Sample: t.pass.because(r, t.load, t.class, one.sample)})
 		}

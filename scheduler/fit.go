@@ -257,12 +257,14 @@ func (a *ask) judge(facts *gpu.Table, id string) verdict {
 
 // named reports whether a GPU is one of those asked for: itself, or every variant
 // that its provider leaves open.
-func (a *ask) named(facts *gpu.Table, id string) bool {
-	if slices.Contains(a.gpus, id) {
+func (a *ask) named(facts *gpu.Table, id string) bool { return namedBy(facts, a.gpus, id) }
+
+func namedBy(facts *gpu.Table, ids []string, id string) bool {
+	if slices.Contains(ids, id) {
 		return true
 	}
 	variants := facts.Variants(id)
-	return len(variants) > 0 && !slices.ContainsFunc(variants, func(v string) bool { return !slices.Contains(a.gpus, v) })
+	return len(variants) > 0 && !slices.ContainsFunc(variants, func(v string) bool { return !slices.Contains(ids, v) })
 }
 
 // GPUsOn is how many GPUs of a model one task takes; ok is false where they do not

@@ -51,18 +51,15 @@ type pass struct {
 	// born says when the machines that are not under way were launched.
 	born map[providers.Market][]time.Time
 
-	projectMachines map[string]int
-	projectTasks    map[string]int           // running, and placed by this pass
-	accountMachines map[string]int           // by provider
-	committed       []int                    // machines on each commitment
-	overdue         map[string]int           // by machine: tasks on it that should have ended long ago
-	coming          map[providers.Market]int // machines under way
-	launching       int
-	queueTasks      map[string]int     // running, and placed by this pass
-	jobTasks        map[string]int     // running
-	jobPlaced       map[string]int     // by this pass
-	views           []policy.Candidate // room for decide
-	out             Result
+	meters    meters                   // what is in use under the owner's limits
+	committed []int                    // machines on each commitment
+	overdue   map[string]int           // by machine: tasks on it that should have ended long ago
+	coming    map[providers.Market]int // machines under way
+	launching int
+	jobTasks  map[string]int     // running
+	jobPlaced map[string]int     // by this pass
+	views     []policy.Candidate // room for decide
+	out       Result
 }
 
 func newPass(s *Snapshot, m *Memo) *pass {
@@ -70,21 +67,19 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		projectMachines: map[string]int{}, projectTasks: map[string]int{}, accountMachines: map[string]int{}, overdue: map[string]int{}, coming: map[providers.Market]int{},
-		queueTasks: map[string]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
+		overdue: map[string]int{}, coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
 		p.launching += prov.Launching
 	}
 	for i := range s.Running {
 		g := &s.Running[i].Group
-		p.queueTasks[g.Queue]++
-		p.projectTasks[g.Project]++
 		p.expect(&s.Running[i])
 		p.jobTasks[g.Job]++
 	}
 	p.quotas = newRoom(s)
 	p.index(s.Machines)
+	p.measure()
 	p.commit()
 	p.out.Decisions = make([]Decision, 0, len(s.Groups))
 	return p
@@ -138,8 +133,8 @@ func (p *pass) serve(g *Group) {
 	}
 	d.Wait = d.Placed < d.Waiting
 	p.wake(d.Again)
-	p.queueTasks[g.Queue] += d.Placed
-	p.projectTasks[g.Project] += d.Placed
+	p.queue(g.Queue).used.tasks += d.Placed
+	p.project(g.Project).used.tasks += d.Placed
 	p.jobPlaced[g.Job] += d.Placed
 	p.out.Decisions = append(p.out.Decisions, d)
 }
@@ -168,18 +163,9 @@ func (p *pass) room(g *Group) (int, reason.Reason) {
 		running := p.jobTasks[g.Job] + p.jobPlaced[g.Job]
 		room, why = limit, reason.New("parallelism", "running", running, "limit", p.jobTasks[g.Job]+g.Limit)
 	}
-	if limit, ok := p.Settings.QueueTasks[g.Queue]; ok {
-		if free := max(0, limit-p.queueTasks[g.Queue]); free < room {
-			room, why = free, reason.New("queue_limit", "queue", g.Queue, "running", p.queueTasks[g.Queue], "limit", limit)
-		}
-	}
-	limit, ok := p.Settings.ProjectTasks[g.Project]
-	if !ok {
-		limit, ok = p.Settings.ProjectTasks[""]
-	}
-	if ok {
-		if free := max(0, limit-p.projectTasks[g.Project]); free < room {
-			room, why = free, reason.New("project_tasks", "project", g.Project, "running", p.projectTasks[g.Project], "limit", limit)
+	for _, m := range p.limitsOf(g) {
+		if free := max(0, m.Tasks-m.used.tasks); m.Tasks > 0 && free < room {
+			room, why = free, m.because(atTaskLimit, use{})
 		}
 	}
 	return room, why
@@ -189,6 +175,9 @@ func (p *pass) room(g *Group) (int, reason.Reason) {
 func (p *pass) place(g *Group, d *Decision) {
 	room, limited := p.room(g)
 	c := p.classOf(g)
+	if d.Why = c.against; !d.Why.IsZero() {
+		return
+	}
 	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
 	d.Placed = p.reuse(g, c, &l, room)
 	switch {
@@ -208,7 +197,7 @@ func (p *pass) place(g *Group, d *Decision) {
 // policy picks; where that has no more, in the next that it picks.
 func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 	ch := p.choose(c, *l)
-	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(g.Needs.MaxPrice)
+	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(c.limit)
 	for k := range kinds {
 		p.wake(p.Catalog.staleAt(k, p.Now, p.Settings.Stale))
 	}
@@ -218,8 +207,8 @@ func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 	}
 	left := ch.candidates
 	for d.Placed < room {
-		if left = p.inStock(left); len(left) == 0 {
-			d.Why = reason.New("sold_out", "offers", len(ch.candidates))
+		if left = p.inStock(g.Job, c, left); len(left) == 0 {
+			d.Why = p.usedUp(g.Job, c, ch)
 			return
 		}
 		answer := p.decide(g, l, left, nil)
@@ -229,7 +218,7 @@ func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 			return
 		}
 		if d.Launched == 0 {
-			d.Best = chosenFirst(d.Best, left[answer.Market].option(g.Needs.MaxPrice))
+			d.Best = chosenFirst(d.Best, left[answer.Market].option(c.limit))
 		}
 		if p.launch(g, c, l, &left[answer.Market], room, d, answer.Why) {
 			return
@@ -245,7 +234,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	// for as many tasks as it may take.
 	follows := p.follow(g, c, l, one)
 	for need := g.Waiting - d.Placed - follows; need > 0 && d.Placed < room; need -= slots * one.deep {
-		if p.gone(one) {
+		if p.gone(g.Job, c, one) {
 			return false
 		}
 		if d.Why = p.limits(g); !d.Why.IsZero() {
@@ -257,12 +246,13 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 			return true
 		}
 		lease.Tasks = min(room-d.Placed, slots)
+		if free := p.tasksAt(lease.Market.Provider); free >= 0 {
+			lease.Tasks = min(lease.Tasks, free)
+		}
 		p.out.Launches = append(p.out.Launches, lease)
-		p.put(g.pool(), c.slotKey, lease.Market, &one.shape.Shape, &host{
-			launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing,
-		})
-		p.projectMachines[g.Project]++
-		p.accountMachines[lease.Market.Provider]++
+		h := &host{launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing}
+		p.put(g.pool(), c.slotKey, lease.Market, &one.shape.Shape, h)
+		p.took(g, &lease, h)
 		p.coming[lease.Market]++
 		p.draw(one.offer)
 		if n := one.offer.commitment; n > 0 {
@@ -289,13 +279,12 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 }
 
 // soldOut reports whether as many machines are under way as the offer has, or as
-// its account may have.
+// its account's quotas leave.
 func (p *pass) soldOut(o *Offer) bool {
 	if p.short(o) >= 0 {
 		return true
 	}
-	most := p.Providers[o.Market.Provider].Most
-	return o.Capacity > 0 && p.taken(o) >= o.Capacity || most > 0 && p.accountMachines[o.Market.Provider] >= most
+	return o.Capacity > 0 && p.taken(o) >= o.Capacity
 }
 
 // taken counts the machines of an offer that its number does not know of: those
@@ -310,18 +299,37 @@ func (p *pass) taken(o *Offer) int {
 	return n
 }
 
-// gone reports whether nothing more is to be had at a candidate.
-func (p *pass) gone(c *candidate) bool {
-	return p.soldOut(c.offer) || c.committed && p.spare(c.offer) <= 0
+// gone reports whether nothing more is to be had at a candidate for a job.
+func (p *pass) gone(job string, c *class, one *candidate) bool {
+	if p.soldOut(one.offer) || one.committed && p.spare(one.offer) <= 0 {
+		return true
+	}
+	_, over := p.over(job, c, one.offer)
+	return over != usable
 }
 
 // inStock leaves out the candidates that have no more.
-func (p *pass) inStock(candidates []candidate) []candidate {
-	gone := func(one candidate) bool { return p.gone(&one) }
+func (p *pass) inStock(job string, c *class, candidates []candidate) []candidate {
+	gone := func(one candidate) bool { return p.gone(job, c, &one) }
 	if !slices.ContainsFunc(candidates, gone) {
 		return candidates
 	}
 	return slices.DeleteFunc(slices.Clone(candidates), gone)
+}
+
+// usedUp says why nothing is left of what would do: the limit that the best of it
+// meets, or that all is under way.
+func (p *pass) usedUp(job string, c *class, ch *choice) reason.Reason {
+	for i := range ch.candidates {
+		o := ch.candidates[i].offer
+		if p.short(o) >= 0 {
+			return p.shortage(o)
+		}
+		if m, over := p.over(job, c, o); over != usable {
+			return m.because(over, c.useOf(p, o))
+		}
+	}
+	return reason.New("sold_out", "offers", len(ch.candidates))
 }
 
 func waits(answer *policy.Decision) reason.Reason {

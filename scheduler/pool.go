@@ -55,6 +55,7 @@ type host struct {
 	key     string
 	price   money.Rate
 	billing money.Billing
+	keeper  string // the job that it is kept for; "" when any may use it
 }
 
 // free reports whether one more task finds a slot.
@@ -69,8 +70,6 @@ func (p *pass) index(machines []Machine) {
 		m := &machines[i]
 		r := &p.hosts[i]
 		*r = host{machine: m, slots: m.Slots, used: m.Used, key: m.SlotKey, price: m.Price, billing: m.Billing}
-		p.projectMachines[m.Project]++
-		p.accountMachines[m.Market.Provider]++
 		if (!m.Open || m.Ready) && !m.Born.IsZero() {
 			p.born[m.Market] = append(p.born[m.Market], m.Born)
 		}
@@ -157,6 +156,9 @@ func (p *pass) suit(c *class, b *bucket) fitted {
 		len(n.Zones) > 0 && !slices.Contains(n.Zones, b.market.Zone) {
 		return fitted{}
 	}
+	if _, broken := c.ruled(p.Facts, &b.market, b.shape, 0); broken != usable {
+		return fitted{}
+	}
 	v := c.fits.ask.of(p.Facts, b.shape.GPU)
 	slots, code := n.slots(b.shape, v)
 	if code != "" {
@@ -227,7 +229,7 @@ func (p *pass) fill(g *Group, c *class, b *bucket, want int) int {
 	placed := 0
 	for i := b.next; i < len(b.machines) && placed < want; i++ {
 		r := b.machines[i]
-		if n := min(want-placed, r.free()); n > 0 && c.affords(r) {
+		if n := p.startable(g, r, min(want-placed, r.free())); n > 0 && c.affords(r) {
 			if !p.secured(g, r) {
 				break
 			}
@@ -248,6 +250,11 @@ func (p *pass) cut(g *Group, c *class, l *load, b *bucket, f fitted, want int) i
 	at := 0
 	for ; at < len(b.machines) && placed < want; at++ {
 		r := b.machines[at]
+		if p.startable(g, r, 1) == 0 {
+			b.machines[kept] = r
+			kept++
+			continue
+		}
 		if !c.affords(r) || !p.worth(c, l, b, f, r) {
 			if r.billing.Unit < longUnit {
 				break // the others are dearer
@@ -262,7 +269,7 @@ func (p *pass) cut(g *Group, c *class, l *load, b *bucket, f fitted, want int) i
 		b.slots -= r.slots
 		recut := r.key != c.slotKey || r.slots != int(f.slots)
 		r.slots, r.key = int(f.slots), c.slotKey
-		n := min(want-placed, r.slots)
+		n := p.startable(g, r, min(want-placed, r.slots))
 		p.occupy(g, r, n, recut)
 		p.put(g.pool(), c.slotKey, r.machine.Market, &r.machine.Shape, r)
 		placed += n
@@ -271,7 +278,7 @@ func (p *pass) cut(g *Group, c *class, l *load, b *bucket, f fitted, want int) i
 	return placed
 }
 
-func (c *class) affords(r *host) bool { return c.needs.MaxPrice <= 0 || r.price <= c.needs.MaxPrice }
+func (c *class) affords(r *host) bool { return c.limit <= 0 || r.price <= c.limit }
 
 // worth reports whether keeping an empty machine for the load costs no more than
 // renting the cheapest one that may be used now. What is already paid of a long
@@ -296,6 +303,8 @@ func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 // occupy puts n tasks on a machine.
 func (p *pass) occupy(g *Group, r *host, n int, recut bool) {
 	r.used += n
+	p.counts(g.Queue, r)
+	p.started(r.market(p).Provider, n)
 	if r.machine == nil {
 		l := &p.out.Launches[r.launch]
 		l.More = append(l.More, Share{g.ID, n})
@@ -346,7 +355,7 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 		if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, b, f) {
 			continue
 		}
-		if c.needs.MaxPrice <= 0 {
+		if c.limit <= 0 {
 			used += b.used - p.overdueOn(b)
 			continue
 		}

@@ -156,6 +156,31 @@ func genGroup(t *rapid.T, i int) scheduler.Group {
 	return g
 }
 
+func genLimits(t *rapid.T) scheduler.Limits {
+	l := scheduler.Limits{Tasks: pick(t, "most tasks", 0, 0, 1, 10), Machines: pick(t, "most machines", 0, 0, 1, 5), GPUs: pick(t, "most gpus", 0, 0, 1, 8.0)}
+	if chance(t, "hourly", 30) {
+		l.PerHour = genPrice(t)
+	}
+	return l
+}
+
+func genRules(t *rapid.T, of string) scheduler.Rules {
+	r := scheduler.Rules{Of: of}
+	if chance(t, "rule price", 30) {
+		r.MaxPrice = genPrice(t)
+	}
+	if chance(t, "rule gpu", 40) {
+		r.GPU = []string{pick(t, "ruled gpu", models[:7]...), "t4"}
+	}
+	if chance(t, "rule kind", 20) {
+		r.Kinds = []providers.Kind{pick(t, "ruled kind", providers.Spot, providers.OnDemand)}
+	}
+	if chance(t, "rule place", 20) {
+		r.Providers, r.Regions = []string{"sim"}, []string{pick(t, "ruled region", "a", "b")}
+	}
+	return r
+}
+
 func genWorld(t *rapid.T) *schedtest.World {
 	w := schedtest.New()
 	caps := w.Providers["sim"].Capabilities
@@ -167,12 +192,19 @@ func genWorld(t *rapid.T) *schedtest.World {
 		w.Offers = append(w.Offers, genOffer(t))
 	}
 	commit(t, w)
+	rules := []scheduler.Rules{}
+	if chance(t, "ruled", 30) {
+		rules = append(rules, genRules(t, "project p"))
+	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "groups") {
 		g := genGroup(t, i)
 		for _, o := range w.Groups { // groups of a job share what is the job's
 			if o.Job == g.Job {
 				g.Limit, g.Own, g.Project, g.Queue, g.Payer = o.Limit, o.Own, o.Project, o.Queue, o.Payer
 			}
+		}
+		if g.Project == "p" {
+			g.Rules = rules
 		}
 		w.Groups = append(w.Groups, g)
 	}
@@ -206,10 +238,18 @@ func genWorld(t *rapid.T) *schedtest.World {
 		w.Settings.Launches = rapid.IntRange(1, 5).Draw(t, "launches")
 	}
 	if chance(t, "machine limit", 30) {
-		w.Settings.Machines["p"] = rapid.IntRange(0, 5).Draw(t, "most")
+		w.Settings.Projects["p"] = genLimits(t)
 	}
 	if chance(t, "queue limit", 30) {
-		w.Settings.QueueTasks["night"] = rapid.IntRange(0, 10).Draw(t, "tasks")
+		w.Settings.Queues["night"] = genLimits(t)
+	}
+	if chance(t, "account limit", 30) {
+		p := w.Providers["sim"]
+		p.Limits = genLimits(t)
+		w.Providers["sim"] = p
+	}
+	if chance(t, "broker limit", 20) {
+		w.Settings.All = genLimits(t)
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "cooldowns") {
 		scope := pick(t, "scope", providers.ScopeOffer, providers.ScopeFamily, providers.ScopeRegion, providers.ScopeProvider)

@@ -82,7 +82,7 @@ func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
 		},
 		Since: r.Since, Running: r.Useful,
 	}
-	left := p.inStock(ch.candidates)
+	left := p.inStock(g.Job, c, ch.candidates)
 	d := p.decide(g, &l, left, current)
 	if d.Action == policy.Move {
 		if !p.limits(g).IsZero() {

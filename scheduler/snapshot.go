@@ -46,10 +46,10 @@ type Settings struct {
 	Idle         time.Duration            // how long an empty machine is kept when billed by the second
 	Stale        Stale                    // an offer seen longer ago is not used
 	Launches     int                      // launches under way at most, over all; 0 means no limit
-	AllMachines  int                      // machines at most, over all; 0 means no limit
-	Machines     map[string]int           // machines of a project at most
-	ProjectTasks map[string]int           // running tasks of a project at most; under "" of those not named
-	QueueTasks   map[string]int           // running tasks of a queue at most
+	All          Limits                   // over all
+	Projects     map[string]Limits        // of a project; under "" of those not named
+	Queues       map[string]Limits        // of a queue
+	Shares       map[string]int           // of the money, against those of other projects; 1 of those not named
 	Margin       time.Duration            // measured 99th percentile of the time to running beyond the usual
 }
 
@@ -60,7 +60,7 @@ type Provider struct {
 	GuestEnd     bool          // the owner accepts machines that only end themselves
 	Ready        reason.Reason // zero when launches are allowed, else why not
 	Launching    int
-	Most         int // machines at once at most; 0 means no limit
+	Limits       Limits // the owner's
 	// Quotas are the account's limits that are known, with what is used of them
 	// now. What none of them counts is not limited.
 	Quotas []providers.Quota
@@ -141,6 +141,7 @@ type Group struct {
 	Patience      time.Duration
 
 	Held  reason.Reason
+	Rules []Rules // of its project and of its queue
 	Payer budget.Payer
 	// Own means that the job has a budget of its own, and so machines of its own.
 	Own bool

@@ -32,6 +32,7 @@ import (
 	"gpubroker/internal/cli"
 	"gpubroker/internal/config"
 	"gpubroker/internal/control"
+	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/secret"
 	"gpubroker/internal/state"
@@ -400,7 +401,7 @@ func openAccounts(ctx context.Context, cfg *config.Config, reg prometheus.Regist
 		}
 		a := &control.Account{
 			Provider: managed.New(adapter, managed.Options{Owner: cfg.Owner, Secrets: secrets, Log: log, Metrics: metrics, Discounts: discounts(p.Discounts)}),
-			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Most: p.MaxMachines, Type: p.Type,
+			Projects: p.Projects, GuestEnd: p.AllowGuestEnd, Limits: limits(p.Limits), Type: p.Type,
 		}
 		if h, ok := managed.Find[control.Hosts](adapter); ok {
 			a.Hosts = h
@@ -470,11 +471,14 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 	s := control.Settings{
 		Owner: cfg.Owner, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
 		AgentDigests: map[string]string{}, Secrets: map[string]bool{}, Scenarios: cfg.Kinds(),
+		Rules: map[string]scheduler.Rules{}, ShareWindow: cfg.FairShare.Window.Std(),
 		Plan: scheduler.Settings{
 			Lease: cfg.Leases.Length.Std(), Idle: cfg.Leases.Idle.Std(), ProjectLease: map[string]time.Duration{},
-			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)), AllMachines: cfg.Limits.Machines,
-			ProjectTasks: map[string]int{"": cfg.Limits.RunningPerProject},
-			Stale:        scheduler.Stale{Spot: cfg.Stale.Spot.Std(), OnDemand: cfg.Stale.OnDemand.Std()},
+			Launches: cfg.Limits.Launches * max(1, len(cfg.Providers)),
+			All:      limits(config.Limits{Machines: cfg.Limits.Machines, GPUs: cfg.Limits.GPUs, PerHour: cfg.Limits.PerHour}),
+			Projects: map[string]scheduler.Limits{"": {Tasks: cfg.Limits.RunningPerProject}},
+			Queues:   map[string]scheduler.Limits{}, Shares: map[string]int{},
+			Stale: scheduler.Stale{Spot: cfg.Stale.Spot.Std(), OnDemand: cfg.Stale.OnDemand.Std()},
 		},
 		Every: control.Every{
 			Offers: cfg.Intervals.Offers.Std(), Observe: cfg.Intervals.Observe.Std(), Sweep: cfg.Intervals.Sweep.Std(),
@@ -496,22 +500,41 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 	for _, p := range cfg.Projects {
 		s.Teams[p.Name] = p.Team
 		s.Plan.ProjectLease[p.Name] = p.Lease.Std()
-		s.Plan.ProjectTasks[p.Name] = p.MaxRunning
+		s.Plan.Projects[p.Name], s.Plan.Shares[p.Name] = limits(p.Limits), p.Share
+		s.Rules[p.Name] = rules("project "+p.Name, p.Rules)
 	}
 	for _, b := range cfg.Budgets {
 		s.Budgets = append(s.Budgets, b.Rule())
 	}
 	for _, q := range cfg.Queues {
-		kinds := make([]providers.Kind, len(q.Kinds))
-		for i, k := range q.Kinds {
-			kinds[i] = providers.Kind(k)
-		}
+		s.Plan.Queues[q.Name] = limits(q.Limits)
 		s.Queues[q.Name] = control.Queue{
-			Priority: *q.Priority, Parallelism: q.Parallelism, Window: q.Window, Kinds: kinds,
-			Projects: q.Projects, Deadline: q.Deadline,
+			Priority: *q.Priority, Window: q.Window, Projects: q.Projects, Deadline: q.Deadline, Rules: rules("queue "+q.Name, q.Rules),
 		}
 	}
 	return s
+}
+
+// limits turns limits of the configuration into the scheduler's.
+func limits(l config.Limits) scheduler.Limits {
+	out := scheduler.Limits{Tasks: l.Tasks, Machines: l.Machines, GPUs: float64(l.GPUs)}
+	if l.PerHour != nil {
+		out.PerHour = money.Rate(l.PerHour.Amount)
+	}
+	return out
+}
+
+// rules turns rules of the configuration into the scheduler's. Names of GPUs were
+// checked when it was read.
+func rules(of string, r config.Rules) scheduler.Rules {
+	out := scheduler.Rules{Of: of, GPU: r.GPUIDs(), Providers: r.Providers, Regions: r.Regions}
+	for _, k := range r.Kinds {
+		out.Kinds = append(out.Kinds, providers.Kind(k))
+	}
+	if r.MaxPrice != nil {
+		out.MaxPrice = money.Rate(r.MaxPrice.Amount)
+	}
+	return out
 }
 
 // introduce makes the first admin token, and leaves what the command line needs

@@ -44,8 +44,9 @@ type Config struct {
 	Locations []Location         `json:"locations" doc:"places that jobs may read inputs from and write outputs to; admins' jobs may name any"`
 	Secrets   []secret.Ref       `json:"secrets" doc:"references that job specs may use for their own secrets; none without it"`
 	Stale     Stale              `json:"stale" doc:"from what age on a price is not used"`
+	FairShare FairShare          `json:"fair_share" doc:"how turns are shared among projects"`
 	Leases    Leases             `json:"leases" doc:"how long machines may live without a word from the broker"`
-	Limits    Limits             `json:"limits" doc:"bounds that protect accounts and the broker"`
+	Limits    Bounds             `json:"limits" doc:"bounds that protect accounts and the broker"`
 	Intervals Intervals          `json:"intervals" doc:"how often the broker looks"`
 	Log       Log                `json:"log" doc:"the broker's own log"`
 }
@@ -97,7 +98,7 @@ type Provider struct {
 	Type          string       `json:"type" required:"true" doc:"kind of provider: simcloud, hosts, …"`
 	Projects      []string     `json:"projects" single:"true" doc:"only these projects may use it; default: all"`
 	AllowGuestEnd bool         `json:"allow_guest_end" doc:"use it although nothing at the provider ends a machine that the broker has lost"`
-	MaxMachines   int          `json:"max_machines" min:"0" max:"100000" doc:"most machines at once; default: the account's quota"`
+	Limits        Limits       `json:"limits" doc:"what may be in use at once there; default: the account's quotas"`
 	Discounts     []Discount   `json:"discounts" doc:"what the account pays less than the provider's prices; the first that fits counts"`
 	Commitments   []Commitment `json:"commitments" doc:"machines that are paid for already, used or not"`
 	Settings      Settings     `json:"settings" doc:"what the provider's type asks for"`
@@ -130,23 +131,63 @@ type Stale struct {
 // Settings is an account's own part, as JSON. The adapter reads and checks it.
 type Settings struct{ JSON json.RawMessage }
 
+// RefusedKeys explains keys of older files.
+func (Provider) RefusedKeys() map[string]string {
+	return map[string]string{"max_machines": "write limits: {machines: …}"}
+}
+
 // Project is who machines are rented for.
 type Project struct {
-	Name       string            `json:"name" required:"true" doc:"what jobs name in project:"`
-	Team       string            `json:"team" doc:"team whose budgets pay too"`
-	Lease      quantity.Duration `json:"lease" doc:"length of its leases; default: leases.length"`
-	MaxRunning int               `json:"max_running" min:"0" max:"1000000" doc:"most tasks at once; default: limits.running_per_project"`
+	Name   string            `json:"name" required:"true" doc:"what jobs name in project:"`
+	Team   string            `json:"team" doc:"team whose budgets pay too"`
+	Lease  quantity.Duration `json:"lease" doc:"length of its leases; default: leases.length"`
+	Share  int               `json:"share" min:"1" max:"1000" doc:"its part of the money, against the parts of other projects; default 1"`
+	Limits Limits            `json:"limits" doc:"what may be in use at once; default: no limit but limits.running_per_project"`
+	Rules  Rules             `json:"rules" doc:"what its jobs may rent, whatever they ask for"`
+}
+
+// RefusedKeys explains keys of older files.
+func (Project) RefusedKeys() map[string]string {
+	return map[string]string{"max_running": "write limits: {tasks: …}"}
+}
+
+// Limits bound what is in use at once. What is not given is not limited.
+type Limits struct {
+	Tasks    int             `json:"tasks" min:"0" max:"1000000" doc:"tasks that run"`
+	Machines int             `json:"machines" min:"0" max:"1000000" doc:"machines, from the wish for one until its provider says that it is gone"`
+	GPUs     int             `json:"gpus" min:"0" max:"1000000" doc:"GPUs of those machines"`
+	PerHour  *quantity.Money `json:"per_hour" doc:"what those machines may cost per hour in all, by the prices that they are bound to"`
+}
+
+// Rules are what jobs may rent. A job cannot override them; what is not given
+// allows all.
+type Rules struct {
+	MaxPrice  *quantity.Money `json:"max_price" doc:"most that a machine may cost per hour"`
+	GPU       []string        `json:"gpu" single:"true" doc:"only these GPUs, by id, family or common name; machines without a GPU are not meant"`
+	Kinds     []string        `json:"kinds" single:"true" enum:"spot,on-demand" doc:"only these kinds of machines"`
+	Providers []string        `json:"providers" single:"true" doc:"only at these providers"`
+	Regions   []string        `json:"regions" single:"true" doc:"only in these regions"`
+}
+
+// FairShare says how turns are shared among projects.
+type FairShare struct {
+	Window quantity.Duration `json:"window" doc:"how far back a project's money counts against its turn"`
 }
 
 // Queue is a named set of defaults and limits.
 type Queue struct {
-	Name        string           `json:"name" required:"true" doc:"what jobs name in queue:"`
-	Window      *window.Window   `json:"window" doc:"hours in which its tasks run"`
-	Deadline    *window.Deadline `json:"deadline" doc:"deadline of jobs that name none"`
-	Priority    *int             `json:"priority" min:"0" max:"100" doc:"priority of jobs that name none; default 50"`
-	Parallelism int              `json:"parallelism" min:"0" max:"1000000" doc:"most tasks of the queue at once; default: no limit"`
-	Kinds       []string         `json:"kinds" single:"true" enum:"spot,on-demand" doc:"kinds of machines that its tasks may run on; default: both"`
-	Projects    []string         `json:"projects" single:"true" doc:"only these projects may submit; default: all"`
+	Name     string           `json:"name" required:"true" doc:"what jobs name in queue:"`
+	Window   *window.Window   `json:"window" doc:"hours in which its tasks run"`
+	Deadline *window.Deadline `json:"deadline" doc:"deadline of jobs that name none"`
+	Priority *int             `json:"priority" min:"0" max:"100" doc:"priority of jobs that name none; default 50"`
+	Limits   Limits           `json:"limits" doc:"what may be in use at once; a machine counts while a task of the queue runs on it; default: no limit"`
+	Rules    Rules            `json:"rules" doc:"what its jobs may rent, whatever they ask for"`
+	Projects []string         `json:"projects" single:"true" doc:"only these projects may submit; default: all"`
+}
+
+// RefusedKeys explains keys of older files.
+func (Queue) RefusedKeys() map[string]string {
+	return map[string]string{"parallelism": "write limits: {tasks: …}", "kinds": "write rules: {kinds: …}"}
 }
 
 // Budget is a cap on money.
@@ -167,12 +208,14 @@ type Leases struct {
 	Idle   quantity.Duration `json:"idle" doc:"a machine without work is kept for so long, or to the end of a paid hour"`
 }
 
-// Limits protect accounts and the broker.
-type Limits struct {
-	RunningPerProject int           `json:"running_per_project" min:"1" max:"1000000" doc:"most tasks of a project at once"`
-	Machines          int           `json:"machines" min:"1" max:"1000000" doc:"most machines at once, over all providers"`
-	Launches          int           `json:"launches" min:"1" max:"1000" doc:"most launches under way at one provider"`
-	Workdir           quantity.Size `json:"workdir" doc:"largest working directory that may be uploaded"`
+// Bounds protect accounts and the broker.
+type Bounds struct {
+	RunningPerProject int             `json:"running_per_project" min:"1" max:"1000000" doc:"most tasks of a project at once that has no limit of its own"`
+	Machines          int             `json:"machines" min:"1" max:"1000000" doc:"most machines at once, over all providers"`
+	GPUs              int             `json:"gpus" min:"0" max:"1000000" doc:"most GPUs at once, over all providers; default: no limit"`
+	PerHour           *quantity.Money `json:"per_hour" doc:"what all machines may cost per hour, by the prices that they are bound to; default: no limit"`
+	Launches          int             `json:"launches" min:"1" max:"1000" doc:"most launches under way at one provider"`
+	Workdir           quantity.Size   `json:"workdir" doc:"largest working directory that may be uploaded"`
 }
 
 // Intervals say how often the broker looks.
@@ -202,6 +245,7 @@ func (c *Config) fill() {
 	fill(&c.Currency, money.USD)
 	fill(&c.Stale.Spot, minutes(60))
 	fill(&c.Stale.OnDemand, minutes(6*60))
+	fill(&c.FairShare.Window, minutes(24*60))
 	fill(&c.Leases.Length, minutes(20))
 	fill(&c.Leases.Idle, minutes(2))
 	fill(&c.Limits.RunningPerProject, 100_000)
@@ -217,13 +261,11 @@ func (c *Config) fill() {
 		if c.Queues[i].Priority == nil {
 			c.Queues[i].Priority = new(50)
 		}
-		if len(c.Queues[i].Kinds) == 0 {
-			c.Queues[i].Kinds = []string{"spot", "on-demand"}
-		}
 	}
 	for i := range c.Projects {
 		fill(&c.Projects[i].Lease, c.Leases.Length)
-		fill(&c.Projects[i].MaxRunning, c.Limits.RunningPerProject)
+		fill(&c.Projects[i].Share, 1)
+		fill(&c.Projects[i].Limits.Tasks, c.Limits.RunningPerProject)
 	}
 	for i := range c.Providers {
 		for j := range c.Providers[i].Commitments {
@@ -263,7 +305,7 @@ func (c *Config) Project(name string) (Project, bool) {
 			return p, true
 		}
 	}
-	return Project{Name: name, Lease: c.Leases.Length, MaxRunning: c.Limits.RunningPerProject}, len(c.Projects) == 0
+	return Project{Name: name, Lease: c.Leases.Length, Share: 1, Limits: Limits{Tasks: c.Limits.RunningPerProject}}, len(c.Projects) == 0
 }
 
 // Kinds returns the scenarios that jobs may name: those built in and the owner's.
@@ -278,5 +320,5 @@ func (c *Config) Queue(name string) (Queue, bool) {
 			return q, true
 		}
 	}
-	return Queue{Priority: new(50), Kinds: []string{"spot", "on-demand"}}, name == ""
+	return Queue{Priority: new(50)}, name == ""
 }

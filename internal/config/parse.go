@@ -48,6 +48,7 @@ func Parse(name string, text []byte, types []string) (*Config, error) {
 		c.fill()
 		k.names(types)
 		k.budgets()
+		k.bounds()
 		k.ages()
 		k.scenarios()
 	}
@@ -264,6 +265,7 @@ func (k checker) times() {
 	between("stale.on_demand", c.Stale.OnDemand.Std(), time.Minute, 30*24*time.Hour)
 	between("intervals.observe", c.Intervals.Observe.Std(), time.Second, 10*time.Minute)
 	between("intervals.sweep", c.Intervals.Sweep.Std(), 10*time.Second, time.Hour)
+	between("fair_share.window", c.FairShare.Window.Std(), time.Hour, 90*24*time.Hour)
 	for i, p := range c.Projects {
 		between(fmt.Sprintf("projects[%d].lease", i), p.Lease.Std(), time.Minute, 24*time.Hour)
 	}

@@ -18,7 +18,6 @@ import (
 	"gpubroker/internal/scenario"
 	"gpubroker/internal/state"
 	"gpubroker/internal/window"
-	"gpubroker/providers"
 	"gpubroker/providers/managed"
 	"gpubroker/queue"
 	"gpubroker/scheduler"
@@ -30,7 +29,7 @@ type Account struct {
 	Type     string   // "aws", "simcloud", …
 	Projects []string // that may use it; empty means all
 	GuestEnd bool     // machines that only end themselves are accepted
-	Most     int      // machines at once at most; 0 means no limit
+	Limits   scheduler.Limits
 	// Hosts is set for machines that people own.
 	Hosts Hosts
 }
@@ -53,7 +52,11 @@ type Settings struct {
 	Budgets   []budget.Budget
 	Teams     map[string]string // project → team
 	Queues    map[string]Queue
+	Rules     map[string]scheduler.Rules // by project
 	Plan      scheduler.Settings
+	// ShareWindow is how far back a project's money counts against its turn; 0
+	// means a day.
+	ShareWindow time.Duration
 	// Keep is how many checkpoints of a task are kept.
 	Keep int
 	// AgentDigests are the digests of the agent program by architecture, and
@@ -72,14 +75,13 @@ type Settings struct {
 	Every Every
 }
 
-// Queue is a named set of defaults and limits.
+// Queue is a named set of defaults and rules. Its limits stand in Settings.Plan.
 type Queue struct {
-	Priority    int
-	Parallelism int // running tasks at most; 0 means no limit
-	Window      *window.Window
-	Kinds       []providers.Kind // allowed; empty means both
-	Projects    []string         // that may submit; empty means all
-	Deadline    *window.Deadline // of jobs that name none
+	Priority int
+	Window   *window.Window
+	Projects []string         // that may submit; empty means all
+	Deadline *window.Deadline // of jobs that name none
+	Rules    scheduler.Rules
 }
 
 // Every is how often the loops look when nothing wakes them. Zero fields take
@@ -188,6 +190,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 	for _, a := range accounts {
 		b.accounts[a.Name()] = a
 	}
+	b.shares.window = set.ShareWindow
 	b.inputs = &inputs{store: st.Store()}
 	return b
 }

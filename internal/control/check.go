@@ -59,7 +59,7 @@ func (b *Broker) standing(view *state.Tables, a *Account, now time.Time) Standin
 	name := a.Name()
 	l := b.market.Lists()[name]
 	s := Standing{
-		Name: name, Type: a.Type, Capabilities: a.Capabilities(), Projects: a.Projects, Most: a.Most,
+		Name: name, Type: a.Type, Capabilities: a.Capabilities(), Projects: a.Projects, Most: a.Limits.Machines,
 		Offers: len(l.Offers), Seen: l.Seen, Tried: l.Tried, Joined: b.joinedLast(view, name), Quotas: b.quotasNow(view, name, now),
 	}
 	if l.Err != nil {

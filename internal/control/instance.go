@@ -284,8 +284,9 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 	if err != nil {
 		return err
 	}
-	var cost money.Amount
+	var settled *queue.Instance
 	err = b.state.Do(ctx, func(tx *state.Tx) error {
+		settled = nil
 		i := tx.EditInstance(i.ID)
 		if i == nil || !i.Settled.IsZero() {
 			return nil
@@ -299,7 +300,8 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 			return err
 		}
 		put(tx, c)
-		i.Settled, i.Cost, cost = tx.Now, total, total
+		i.Settled, i.Cost = tx.Now, total
+		settled = i
 		for _, e := range c.Entries {
 			if e.Kind == budget.Overspent {
 				b.event(tx, "budget.overrun", i, reason.New("overrun", "budget", e.Key, "amount", e.Amount))
@@ -307,8 +309,8 @@ func (b *Broker) settleOne(ctx context.Context, i *queue.Instance) error {
 		}
 		return nil
 	})
-	if err == nil {
-		b.shares.add(i.Project, b.now(), cost)
+	if err == nil && settled != nil {
+		b.shares.add(settled)
 	}
 	return err
 }

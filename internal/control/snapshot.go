@@ -44,12 +44,6 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 	if b.meta.Copied {
 		p.Frozen = reason.New("not_adopted")
 	}
-	p.Settings.QueueTasks = map[string]int{}
-	for name, q := range b.set.Queues {
-		if q.Parallelism > 0 {
-			p.Settings.QueueTasks[name] = q.Parallelism
-		}
-	}
 	p.Budgets = b.budgets()
 	for c := range view.Cooldowns.All() {
 		if c.Until.After(now) {
@@ -104,7 +98,7 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 			ready = reason.New("sync_pending", "provider", name)
 		}
 		p.Providers[name] = scheduler.Provider{
-			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Most: a.Most, Ready: ready, Launching: launching[name],
+			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Limits: a.Limits, Ready: ready, Launching: launching[name],
 			Quotas: b.quotasNow(view, name, p.Now),
 		}
 	}
@@ -217,8 +211,10 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 		Deadline: j.Deadline, Held: j.Held, SpotAllowed: spec.Spot.Policy == "always",
 		Patience: spec.Spot.MaxWait.Std(),
 	}
-	if len(g.Needs.Kinds) == 0 {
-		g.Needs.Kinds = b.set.Queues[j.Queue].Kinds
+	for _, r := range [...]scheduler.Rules{b.set.Rules[j.Project], b.set.Queues[j.Queue].Rules} {
+		if !r.IsZero() {
+			g.Rules = append(g.Rules, r)
+		}
 	}
 	switch spec.Spot.OnDemand {
 	case "never":

@@ -74,7 +74,8 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 	if err := b.checkSpec(&s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if _, err := prepare(s.Spec); err != nil {
+	parsed, err := prepare(s.Spec)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if s.Key != "" {
@@ -87,15 +88,13 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 		ID: state.NewID("j", now), Name: s.Spec.Name, Project: s.Spec.Project, Queue: s.Spec.Queue, User: s.User,
 		Key: s.Key, Digest: s.digest(), Spec: s.Spec.Canonical(), Accepted: now, Anywhere: s.Anywhere,
 	}
-	j.Priority = 50
-	if q, ok := b.set.Queues[j.Queue]; ok && q.Priority != 0 {
-		j.Priority = q.Priority
-	}
-	if s.Spec.Priority != nil {
-		j.Priority = *s.Spec.Priority
-	}
+	j.Priority = b.priority(s.Spec)
 	if err := b.deadline(j, s.Spec); err != nil {
 		return nil, fmt.Errorf("%w: deadline: %w", ErrInvalid, err)
+	}
+	g := b.group(parsed, j, now)
+	if why := g.Against(b.facts); !why.IsZero() {
+		return nil, fmt.Errorf("%w: %s; whoever keeps the broker's configuration sets its rules", ErrInvalid, why)
 	}
 	count, err := b.expand(ctx, j.ID, &s, source)
 	if err != nil {
@@ -139,6 +138,17 @@ func (b *Broker) sameKey(ctx context.Context, s *Submission) (*queue.Job, error)
 		return nil, conflict(s, found[0])
 	}
 	return found[0], nil
+}
+
+// priority is the job's own, else its queue's.
+func (b *Broker) priority(s *spec.Job) int {
+	if s.Priority != nil {
+		return *s.Priority
+	}
+	if q, ok := b.set.Queues[s.Queue]; ok && q.Priority != 0 {
+		return q.Priority
+	}
+	return 50
 }
 
 func (b *Broker) deadline(j *queue.Job, s *spec.Job) error {

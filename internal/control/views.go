@@ -109,10 +109,7 @@ func (b *Broker) pretend(ctx context.Context, s *spec.Job, source spec.Source, n
 	if _, err := prepare(s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	j := &queue.Job{ID: "plan", Name: s.Name, Project: s.Project, Queue: s.Queue, Spec: s.Canonical(), Priority: 50, Accepted: now, Count: 1}
-	if s.Priority != nil {
-		j.Priority = *s.Priority
-	}
+	j := &queue.Job{ID: "plan", Name: s.Name, Project: s.Project, Queue: s.Queue, Spec: s.Canonical(), Priority: b.priority(s), Accepted: now, Count: 1}
 	if err := b.deadline(j, s); err != nil {
 		return nil, fmt.Errorf("%w: deadline: %w", ErrInvalid, err)
 	}

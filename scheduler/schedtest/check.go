@@ -3,15 +3,17 @@ package schedtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/money"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
 )
 
 // Check reports what a plan breaks of the promises that hold for every plan.
 func Check(s *scheduler.Snapshot, r *scheduler.Result) error {
-	c := checker{s: s, r: r, groups: map[string]*scheduler.Group{}, placed: map[string]int{}, job: map[string]int{}, queue: map[string]int{}}
+	c := checker{s: s, r: r, groups: map[string]*scheduler.Group{}, placed: map[string]int{}, job: map[string]int{}}
 	for i := range s.Groups {
 		c.groups[s.Groups[i].ID] = &s.Groups[i]
 	}
@@ -32,7 +34,6 @@ type checker struct {
 	groups map[string]*scheduler.Group
 	placed map[string]int
 	job    map[string]int
-	queue  map[string]int
 	errs   []error
 }
 
@@ -49,7 +50,6 @@ func (c *checker) place(group string, n int, m providers.Market, p string, slotK
 	}
 	c.placed[group] += n
 	c.job[g.Job] += n
-	c.queue[g.Queue] += n
 	switch {
 	case n <= 0:
 		c.fail("%d tasks of %s are placed", n, group)
@@ -91,6 +91,9 @@ func (c *checker) machines() {
 		if g := c.groups[a.Group]; g != nil && g.Needs.MaxPrice > 0 && m.Price > g.Needs.MaxPrice {
 			c.fail("%s is reused at %s for %s, which pays %s at most", a.Machine, m.Price, a.Group, g.Needs.MaxPrice)
 		}
+		if g := c.groups[a.Group]; g != nil {
+			c.rules(g, m.Market, &m.Shape, m.Price)
+		}
 		if g := c.groups[a.Group]; g != nil && (m.Payer != "" || g.Own) && m.Payer != g.Job {
 			c.fail("%s of job %q serves job %s", a.Machine, m.Payer, g.Job)
 		}
@@ -119,7 +122,11 @@ func (c *checker) launches() {
 		for _, m := range l.More {
 			tasks += m.Tasks
 			c.place(m.Group, m.Tasks, l.Market, g.Project, l.SlotKey)
+			if g := c.groups[m.Group]; g != nil {
+				c.rules(g, l.Market, &l.Shape, l.Price)
+			}
 		}
+		c.rules(g, l.Market, &l.Shape, l.Bound)
 		limit := g.Needs.MaxPrice
 		switch {
 		case tasks > l.Slots:
@@ -219,53 +226,132 @@ func (c *checker) decisions() {
 }
 
 func (c *checker) limits() {
-	running, queued := map[string]int{}, map[string]int{}
-	for i := range c.s.Running {
-		running[c.s.Running[i].Group.Job]++
-		queued[c.s.Running[i].Group.Queue]++
-	}
 	for _, g := range c.groups {
 		if g.Limit >= 0 && c.job[g.Job] > g.Limit {
 			c.fail("%d tasks of %s are placed, %d were allowed", c.job[g.Job], g.Job, g.Limit)
 		}
 	}
-	for name, limit := range c.s.Settings.QueueTasks {
-		if n := c.queue[name]; n > 0 && n+queued[name] > limit {
-			c.fail("queue %s runs %d tasks, %d are allowed", name, n+queued[name], limit)
-		}
-	}
-	launching, owned, launched := 0, map[string]int{}, map[string]int{}
+	launching := 0
 	for _, p := range c.s.Providers {
 		launching += p.Launching
-	}
-	for i := range c.s.Machines {
-		owned[c.s.Machines[i].Project]++
-	}
-	for i := range c.r.Launches {
-		if g := c.groups[c.r.Launches[i].Group]; g != nil {
-			launched[g.Project]++
-		}
-	}
-	accounts := map[string]int{}
-	for i := range c.s.Machines {
-		accounts[c.s.Machines[i].Market.Provider]++
-	}
-	for i := range c.r.Launches {
-		name := c.r.Launches[i].Market.Provider
-		accounts[name]++
-		if most := c.s.Providers[name].Most; most > 0 && accounts[name] > most {
-			c.fail("%d machines at %s, %d are allowed", accounts[name], name, most)
-		}
-	}
-	if limit, n := c.s.Settings.AllMachines, len(c.r.Launches); limit > 0 && n > 0 && n+len(c.s.Machines) > limit {
-		c.fail("%d machines, %d are allowed", n+len(c.s.Machines), limit)
 	}
 	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit {
 		c.fail("%d launches, %d are allowed", n+launching, limit)
 	}
-	for project, limit := range c.s.Settings.Machines {
-		if n := launched[project]; n > 0 && n+owned[project] > limit {
-			c.fail("project %s has %d machines, %d are allowed", project, n+owned[project], limit)
+	c.meters()
+}
+
+// meters counts anew what is in use under each set of limits, and that a plan adds
+// nothing where that passes one.
+func (c *checker) meters() {
+	type use struct {
+		limits          scheduler.Limits
+		tasks, machines int
+		gpus            float64
+		perHour         money.Rate
+		moreTasks       bool
+		moreMachines    bool
+	}
+	uses := map[string]*use{}
+	of := func(whose string, l scheduler.Limits) *use {
+		if uses[whose] == nil {
+			uses[whose] = &use{limits: l}
+		}
+		return uses[whose]
+	}
+	project := func(name string) *use {
+		l, ok := c.s.Settings.Projects[name]
+		if !ok {
+			l = c.s.Settings.Projects[""]
+		}
+		return of("project "+name, l)
+	}
+	queue := func(name string) *use { return of("queue "+name, c.s.Settings.Queues[name]) }
+	account := func(name string) *use { return of("provider "+name, c.s.Providers[name].Limits) }
+	serves := map[[2]string]bool{}
+	machine := func(more bool, gpus float64, price money.Rate, whose ...*use) {
+		for _, u := range whose {
+			u.machines++
+			u.gpus += gpus
+			u.perHour += price
+			u.moreMachines = u.moreMachines || more
+		}
+	}
+	tasks := func(more bool, n int, whose ...*use) {
+		for _, u := range whose {
+			u.tasks += n
+			u.moreTasks = u.moreTasks || more && n > 0
+		}
+	}
+	machines := map[string]*scheduler.Machine{}
+	for i := range c.s.Machines {
+		m := &c.s.Machines[i]
+		machines[m.ID] = m
+		machine(false, m.Shape.GPUs, max(m.Price, m.Bound), of("all", c.s.Settings.All), project(m.Project), account(m.Market.Provider))
+		tasks(false, m.Used, account(m.Market.Provider))
+	}
+	serve := func(more bool, name, id string, gpus float64, price money.Rate) {
+		if key := [2]string{name, id}; !serves[key] {
+			serves[key] = true
+			machine(more, gpus, price, queue(name))
+		}
+	}
+	for i := range c.s.Running {
+		r := &c.s.Running[i]
+		tasks(false, 1, project(r.Group.Project), queue(r.Group.Queue))
+		if m := machines[r.Machine]; m != nil {
+			serve(false, r.Group.Queue, m.ID, m.Shape.GPUs, max(m.Price, m.Bound))
+		}
+	}
+	for _, a := range c.r.Assigns {
+		if g, m := c.groups[a.Group], machines[a.Machine]; g != nil && m != nil {
+			tasks(true, a.Count, project(g.Project), queue(g.Queue), account(m.Market.Provider))
+			serve(true, g.Queue, m.ID, m.Shape.GPUs, max(m.Price, m.Bound))
+		}
+	}
+	for i := range c.r.Launches {
+		l := &c.r.Launches[i]
+		price := max(l.Price, l.Bound)
+		for n, share := range append([]scheduler.Share{{Group: l.Group, Tasks: l.Tasks}}, l.More...) {
+			g := c.groups[share.Group]
+			if g == nil {
+				continue
+			}
+			if n == 0 {
+				machine(true, l.Shape.GPUs, price, of("all", c.s.Settings.All), project(g.Project), account(l.Market.Provider))
+			}
+			tasks(true, share.Tasks, project(g.Project), queue(g.Queue), account(l.Market.Provider))
+			serve(true, g.Queue, fmt.Sprint("launch ", i), l.Shape.GPUs, price)
+		}
+	}
+	for whose, u := range uses {
+		l := u.limits
+		switch {
+		case l.Tasks > 0 && u.moreTasks && u.tasks > l.Tasks:
+			c.fail("%s runs %d tasks, %d are allowed", whose, u.tasks, l.Tasks)
+		case !u.moreMachines:
+		case l.Machines > 0 && u.machines > l.Machines:
+			c.fail("%s has %d machines, %d are allowed", whose, u.machines, l.Machines)
+		case l.GPUs > 0 && u.gpus > l.GPUs+1e-6:
+			c.fail("%s has %g GPUs, %g are allowed", whose, u.gpus, l.GPUs)
+		case l.PerHour > 0 && u.perHour > l.PerHour:
+			c.fail("the machines of %s cost %s/h, %s are allowed", whose, u.perHour, l.PerHour)
+		}
+	}
+}
+
+// rules reports a placing that the owner's rules do not allow.
+func (c *checker) rules(g *scheduler.Group, m providers.Market, s *providers.Shape, price money.Rate) {
+	for i := range g.Rules {
+		r := &g.Rules[i]
+		switch {
+		case r.MaxPrice > 0 && price > r.MaxPrice:
+			c.fail("%s is placed at %s, and the rules of %s allow %s", g.ID, price, r.Of, r.MaxPrice)
+		case len(r.Kinds) > 0 && !slices.Contains(r.Kinds, m.Kind),
+			len(r.Providers) > 0 && !slices.Contains(r.Providers, m.Provider),
+			len(r.Regions) > 0 && !slices.Contains(r.Regions, m.Region),
+			len(r.GPU) > 0 && s.GPUs > 0 && !slices.Contains(r.GPU, s.GPU):
+			c.fail("%s is placed on %s with %s, which the rules of %s do not allow", g.ID, m, s.GPU, r.Of)
 		}
 	}
 }

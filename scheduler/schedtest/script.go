@@ -8,6 +8,8 @@
 //	jobs      nightly waiting=24 scenario=transcode gpu=l4|t4 task=10m on=l4 steady
 //	providers sim boot=2m unit=1s end=rolling
 //	rates     nightly g2 1xl4 vcpu=4 busy=9m|10m n=3 ago=24h
+//	rules     project dev max-price=1.50 gpu=l4|t4 kinds=spot
+//	settings  project dev tasks=4 machines=2 gpus=8 per-hour=6 share=2
 //	quotas    spot-vcpus provider=sim region=a kind=spot types=small|big unit=vcpu used=12 limit=16
 //
 // Times are moments ("22:30", "2026-11-06T01:00") or counted from now ("-5m",
@@ -42,6 +44,7 @@ type World struct {
 	scheduler.Snapshot
 	Offers      []providers.Offer
 	Commitments []scheduler.Commitment
+	Rules       map[string]scheduler.Rules // by whose they are; they stand before the jobs
 	Rows        Book
 	Memo        scheduler.Memo
 }
@@ -71,9 +74,9 @@ func (b Book) Hold(instance string, k budget.Key) *budget.Hold {
 // New returns an empty world with one provider, sim, that boots in two minutes
 // and bills by the second.
 func New() *World {
-	w := &World{Rows: Book{Accounts: map[string]budget.Account{}, Holds: map[string]budget.Hold{}}}
+	w := &World{Rules: map[string]scheduler.Rules{}, Rows: Book{Accounts: map[string]budget.Account{}, Holds: map[string]budget.Hold{}}}
 	w.Now, w.Facts = Start, gpu.Builtin()
-	w.Settings = scheduler.Settings{Lease: 20 * time.Minute, Idle: 5 * time.Minute, Stale: scheduler.Stale{Spot: 24 * time.Hour, OnDemand: 24 * time.Hour}, Machines: map[string]int{}, QueueTasks: map[string]int{}}
+	w.Settings = scheduler.Settings{Lease: 20 * time.Minute, Idle: 5 * time.Minute, Stale: scheduler.Stale{Spot: 24 * time.Hour, OnDemand: 24 * time.Hour}, Projects: map[string]scheduler.Limits{}, Queues: map[string]scheduler.Limits{}, Shares: map[string]int{}}
 	w.Providers = map[string]scheduler.Provider{"sim": {Capabilities: providers.Capabilities{
 		BootTime: 2 * time.Minute, SelfEnd: providers.EndRolling, Billing: money.Billing{Unit: time.Second},
 	}}}
@@ -107,7 +110,7 @@ func (w *World) Command(name string, input string) (out string, err error) {
 		"settings": (*World).setting, "providers": (*World).provider, "offers": (*World).offer, "commitments": (*World).commitment,
 		"machines": (*World).machine, "jobs": (*World).job, "running": (*World).running,
 		"cooldowns": (*World).cooldown, "budgets": (*World).budget, "history": (*World).past,
-		"quotas": (*World).quota, "rates": (*World).rate,
+		"quotas": (*World).quota, "rates": (*World).rate, "rules": (*World).rule,
 		"spent":  func(w *World, l *line) { w.Spent[l.name] = amount(l.rest()) },
 		"frozen": func(w *World, l *line) { w.Frozen = reason.New(reason.Code(l.name)) },
 	}[name]
@@ -352,7 +355,7 @@ func (w *World) provider(l *line) {
 			Billing: money.Billing{Unit: l.span("unit", time.Second), Minimum: l.span("minimum", 0)},
 		},
 	}
-	p.Most = int(span(cmp.Or(l.get("most"), "0") + "ns"))
+	p.Limits = l.limits()
 	if p.Capabilities.SelfEnd == "" {
 		p.Capabilities.SelfEnd = providers.EndRolling
 	}
@@ -389,23 +392,49 @@ func (w *World) setting(l *line) {
 		w.Settings.Margin = span(l.rest())
 	case "launches":
 		w.Settings.Launches = int(span(l.rest() + "ns"))
-	case "machines":
+	case "all":
+		w.Settings.All = l.limits()
+	case "project":
 		project := l.rest()
-		w.Settings.Machines[project] = int(span(l.rest() + "ns"))
-	case "all-machines":
-		w.Settings.AllMachines = int(span(l.rest() + "ns"))
-	case "tasks":
-		if w.Settings.ProjectTasks == nil {
-			w.Settings.ProjectTasks = map[string]int{}
+		w.Settings.Projects[project] = l.limits()
+		if share := l.integer("share", 0); share > 0 {
+			w.Settings.Shares[project] = share
 		}
-		project := l.rest()
-		w.Settings.ProjectTasks[project] = int(span(l.rest() + "ns"))
 	case "queue":
 		queue := l.rest()
-		w.Settings.QueueTasks[queue] = int(span(l.rest() + "ns"))
+		w.Settings.Queues[queue] = l.limits()
 	default:
 		fail("no setting %s", l.name)
 	}
+}
+
+// limits reads what is in use at once at most: "tasks=2 machines=3 gpus=8 per-hour=4.00".
+func (l *line) limits() scheduler.Limits {
+	out := scheduler.Limits{Tasks: l.integer("tasks", 0), Machines: l.integer("machines", 0), GPUs: l.number("gpus", 0)}
+	if r := l.get("per-hour"); r != "" {
+		out.PerHour = rate(r)
+	}
+	return out
+}
+
+// rule reads what the owner allows: "project dev max-price=1.50 gpu=l4|t4 kinds=spot".
+func (w *World) rule(l *line) {
+	of := l.name + " " + l.rest()
+	r := scheduler.Rules{Of: of, Providers: l.words2("providers"), Regions: l.words2("regions")}
+	if m := l.get("max-price"); m != "" {
+		r.MaxPrice = rate(m)
+	}
+	for _, name := range l.words2("gpu") {
+		ids, err := w.Facts.Resolve(name)
+		if err != nil {
+			fail("%v", err)
+		}
+		r.GPU = append(r.GPU, ids...)
+	}
+	for _, k := range l.words2("kinds") {
+		r.Kinds = append(r.Kinds, providers.Kind(k))
+	}
+	w.Rules[of] = r
 }
 
 func (w *World) machine(l *line) {
@@ -461,6 +490,11 @@ func (w *World) group(l *line) scheduler.Group {
 	}
 	if by := l.get("held"); by != "" {
 		g.Held = reason.New("held", "by", by)
+	}
+	for _, of := range [...]string{"project " + g.Project, "queue " + g.Queue} {
+		if r, ok := w.Rules[of]; ok {
+			g.Rules = append(g.Rules, r)
+		}
 	}
 	g.Payer = budget.Payer{Team: g.Team, Project: g.Project}
 	if g.Own {
