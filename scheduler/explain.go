@@ -15,10 +15,12 @@ import (
 // Explanation is a group's decision with everything that people ask about it:
 // every offer looked at, and what the least change to the job would bring.
 type Explanation struct {
-	Now      time.Time `json:"now"`
-	Group    string    `json:"group"`
-	Job      string    `json:"job"`
-	Decision Decision  `json:"decision"`
+	Now   time.Time `json:"now"`
+	Group string    `json:"group"`
+	Job   string    `json:"job"`
+	// Notes say how what is asked of machines follows from the work described.
+	Notes    []reason.Reason `json:"notes,omitzero"`
+	Decision Decision        `json:"decision"`
 	// Options are the best ways to do one task, the chosen one first when one
 	// was chosen, those that are cooled down last; at most five.
 	Options []Option `json:"options,omitzero"`
@@ -72,7 +74,7 @@ func ExplainResult(s *Snapshot, m *Memo, r *Result, group string) (e Explanation
 		return Explanation{}, false
 	}
 	g := &s.Groups[at]
-	e = Explanation{Now: s.Now, Group: g.ID, Job: g.Job}
+	e = Explanation{Now: s.Now, Group: g.ID, Job: g.Job, Notes: g.Notes}
 	if i := slices.IndexFunc(r.Decisions, func(d Decision) bool { return d.Group == group }); i >= 0 {
 		e.Decision = r.Decisions[i]
 	}

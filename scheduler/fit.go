@@ -33,6 +33,7 @@ type ask struct {
 	gpus      []string
 	demand    sizing.Demand
 	require   gpu.Requirements
+	runtime   gpu.Runtime
 	figure    string
 	attribute gpu.Attribute
 	reference float64 // figure of the fastest model that may be used; 1 where none governs
@@ -115,8 +116,8 @@ func (n *Needs) appendAsk(b []byte) []byte {
 	}
 	b = appendWords(b, n.GPU)
 	b = append(append(b, n.Figure...), 1)
-	if !n.Demand.IsZero() {
-		b = fmt.Appendf(b, "%v", n.Demand)
+	if !n.Demand.IsZero() || !n.Runtime.IsZero() {
+		b = fmt.Appendf(b, "%v%v", n.Demand, n.Runtime)
 	}
 	var room [8]string
 	names := room[:0]
@@ -168,7 +169,7 @@ func (m *Memo) askFor(facts *gpu.Table, n *Needs) *ask {
 	if a, ok := m.asks[string(key)]; ok {
 		return a
 	}
-	a := &ask{gpus: n.GPU, demand: n.Demand, require: n.Require, figure: n.Figure, verdicts: map[string]*verdict{}}
+	a := &ask{gpus: n.GPU, demand: n.Demand, require: n.Require, runtime: n.Runtime, figure: n.Figure, verdicts: map[string]*verdict{}}
 	if n.Figure != "" && n.GPUs > 0 {
 		a.attribute, _ = gpu.FindAttribute(n.Figure)
 		if len(n.GPU) == 1 {
@@ -224,11 +225,14 @@ func (a *ask) judge(facts *gpu.Table, id string) verdict {
 		return verdict{code: "gpu_other", want: wanted, have: id}
 	}
 	f, known := facts.Lookup(id)
-	if !known && (len(a.require) > 0 || a.figure != "" || !a.demand.IsZero()) {
+	if !known && (len(a.require) > 0 || a.figure != "" || !a.demand.IsZero() || !a.runtime.IsZero()) {
 		return verdict{code: "gpu_unknown", want: wanted, have: id}
 	}
 	if failures := facts.Check(f, a.require); len(failures) > 0 {
 		return verdict{code: reason.Code(failures[0].Code), want: failures[0].Want, have: failures[0].Have}
+	}
+	if have, ok := a.runtime.Check(f); !ok {
+		return verdict{code: "runtime", want: a.runtime.String(), have: have}
 	}
 	v := verdict{figure: 1, memory: f.Memory.Or(0), fact: f}
 	if a.figure != "" {
@@ -276,6 +280,20 @@ func (n *Needs) GPUsOn(facts *gpu.Table, id string) (count float64, ok bool) {
 	f, _ := facts.Lookup(id)
 	on, short := n.Demand.On(facts, f)
 	return float64(on), short.Code == ""
+}
+
+// FigureOn is the governing figure of what one task takes of a GPU, as
+// [Work.Figure] has it; 0 where none governs or it is unknown.
+func (n *Needs) FigureOn(facts *gpu.Table, f gpu.Fact) float64 {
+	figure := facts.Rate(f, n.Figure)
+	if n.Demand.IsZero() || n.Demand.Seated() || n.Demand.GPUs > 0 {
+		return figure
+	}
+	count, short := n.Demand.On(facts, f)
+	if short.Code != "" {
+		return 0
+	}
+	return figure * float64(count)
 }
 
 // gpus is how many GPUs one task takes.

@@ -83,6 +83,7 @@ type Needs struct {
 	Alone     bool             // a task on two GPUs and more has its machine alone
 	GPU       []string         // canonical ids allowed; empty means any
 	Require   gpu.Requirements // of the scenario and of the spec
+	Runtime   gpu.Runtime      // what the software is built for
 	Figure    string           // governing figure: an attribute of package gpu; "" means all are alike
 	VCPU      float64
 	Memory    int64
@@ -140,6 +141,7 @@ type Group struct {
 	OnDemand      string // auto, never, last-resort
 	Patience      time.Duration
 
+	Notes []reason.Reason // how the needs follow from the work, for people
 	Held  reason.Reason
 	Rules []Rules // of its project and of its queue
 	Payer budget.Payer

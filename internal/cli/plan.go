@@ -230,6 +230,9 @@ func (a *app) explain(name string, p api.Plan) error {
 	default:
 		line("tasks", fmt.Sprintf("%d of %d would be placed now", d.Placed, d.Waiting))
 	}
+	for i, n := range p.Notes {
+		line([...]string{"needs", ""}[min(i, 1)], n.String())
+	}
 	if len(p.Launches) > 0 {
 		line("machines", launches(p.Launches))
 	}

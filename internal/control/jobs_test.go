@@ -423,3 +423,22 @@ func TestManyTasks(t *testing.T) {
 		s.succeeded(s.submit(task(time.Minute, ""))) // the books want a machine
 	})
 }
+
+// Seats for users are planned, one task each; handing them in is refused in words.
+func TestSeatsAreOnlyPlanned(t *testing.T) {
+	inBubble(t, calm(), func(s *site) {
+		seats, err := spec.Parse("vdi.yaml", []byte("name: desks\nproject: media\nscenario: vdi\nusers: {count: 3, memory: 8GiB}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.up().Submit(t.Context(), control.Submission{Spec: seats}, nil)
+		if !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), "planned and not run") {
+			t.Errorf("handed in: %v", err)
+		}
+		e, _, err := s.up().ExplainPlan(t.Context(), control.Submission{Spec: seats}, nil)
+		if err != nil || e.Decision.Waiting != 3 || len(e.Notes) != 1 {
+			t.Errorf("planned: %d tasks, %v, %v", e.Decision.Waiting, e.Notes, err)
+		}
+		s.succeeded(s.submit(task(time.Minute, ""))) // so that there is a bill
+	})
+}

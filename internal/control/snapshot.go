@@ -207,7 +207,7 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 	g := scheduler.Group{
 		Job: j.ID, Project: j.Project, Team: b.set.Teams[j.Project], Queue: j.Queue, Priority: j.Priority,
 		Accepted: j.Accepted, Limit: -1, Needs: spec.needs, Work: spec.work,
-		Interruptible: spec.interruptible, AtRisk: spec.atRisk, MaxDuration: spec.MaxDuration.Std(),
+		Notes: spec.notes, Interruptible: spec.interruptible, AtRisk: spec.atRisk, MaxDuration: spec.MaxDuration.Std(),
 		Deadline: j.Deadline, Held: j.Held, SpotAllowed: spec.Spot.Policy == "always",
 		Patience: spec.Spot.MaxWait.Std(),
 	}

@@ -32,7 +32,8 @@ type parsed struct {
 	work            scheduler.Work
 	interruptible   bool
 	atRisk          time.Duration
-	class           string // jobs whose work is alike, see [spec.Job.Class]
+	class           string          // jobs whose work is alike, see [spec.Job.Class]
+	notes           []reason.Reason // how needs were worked out
 }
 
 // specs caches parsed specs by job. A scenario of the configuration is what it is
@@ -100,8 +101,11 @@ func prepare(job *spec.Job) (*parsed, error) {
 		n.GPU = j.GPUIDs()
 		slices.Sort(n.GPU)
 		n.Require = gpu.Requirements(profile.Merge(j.Requirements()))
-		n.Figure = profile.FigureName
 		n.WholeGPU, n.Alone = profile.Share != scenario.Fraction, profile.Share == scenario.WholeMachine
+		n.Figure, n.Runtime = j.Figure(), j.Runs()
+		n.Demand, p.notes = j.Demand()
+		n.GPUs = max(1, n.GPUs)
+		n.Fabric = profile.Fabric
 	}
 	switch j.Spot.Policy {
 	case "never":
@@ -110,7 +114,7 @@ func prepare(job *spec.Job) (*parsed, error) {
 	if task, on, ok := j.WorkReference(); ok {
 		p.work = scheduler.Work{Task: task, Source: "given"}
 		if f, known := facts.Lookup(on); known {
-			p.work.Figure, _, _ = profile.Figure(f)
+			p.work.Figure = n.FigureOn(facts, f)
 		}
 	}
 	p.needs = n

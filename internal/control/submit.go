@@ -74,6 +74,9 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 	if err := b.checkSpec(&s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if s.Spec.Users != nil {
+		return nil, fmt.Errorf("%w: seats for users are planned and not run by this version; gpubroker plan says where and at what price", ErrInvalid)
+	}
 	parsed, err := prepare(s.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)

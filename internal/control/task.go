@@ -12,6 +12,7 @@ import (
 
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
+	"gpubroker/internal/gpu"
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/spec"
 	"gpubroker/internal/spec/template"
@@ -163,11 +164,18 @@ func devices(s *parsed, i *queue.Instance, slot int) []int {
 	if s.needs.GPUs <= 0 || i.GPUs < 1 {
 		return nil
 	}
+	if s.needs.Demand.Seated() {
+		return []int{slot % int(i.GPUs)}
+	}
 	if s.needs.Slots > 1 {
 		return []int{slot / s.needs.Slots % int(i.GPUs)}
 	}
 	var out []int
-	per := int(s.needs.GPUs)
+	count, ok := s.needs.GPUsOn(gpu.Builtin(), i.GPU)
+	if !ok { // a machine that was rented for what the facts said before
+		count = s.needs.GPUs
+	}
+	per := int(count)
 	for k := range per {
 		out = append(out, (slot*per+k)%int(i.GPUs))
 	}

@@ -113,6 +113,9 @@ func (b *Broker) pretend(ctx context.Context, s *spec.Job, source spec.Source, n
 	if err := b.deadline(j, s); err != nil {
 		return nil, fmt.Errorf("%w: deadline: %w", ErrInvalid, err)
 	}
+	if s.Users != nil {
+		j.Count = s.Users.Count
+	}
 	if s.Tasks != nil {
 		j.Count = s.Tasks.Count
 		if j.Count == 0 {

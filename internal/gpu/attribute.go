@@ -160,6 +160,15 @@ func AttributeNames() []string {
 	return names
 }
 
+// Rate is the number of an attribute for a GPU; 0 where it is unknown or no number.
+func (t *Table) Rate(f Fact, attribute string) float64 {
+	a, ok := FindAttribute(attribute)
+	if !ok {
+		return 0
+	}
+	return t.Value(f, a).Number.Or(0)
+}
+
 // Value returns the attribute's value for a GPU.
 func (t *Table) Value(f Fact, a Attribute) Value { return a.value(t, f) }
 

@@ -98,3 +98,29 @@ func TestRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+func TestCountAndTokens(t *testing.T) {
+	for text, want := range map[string]float64{"70B": 70e9, "7b": 7e9, "1.5T": 1.5e12, "350M": 350e6, "12": 12} {
+		var c Count
+		if err := c.UnmarshalText([]byte(text)); err != nil || float64(c) != want {
+			t.Errorf("%s: %v, %v", text, c, err)
+		}
+	}
+	for text, want := range map[string]int64{"8k": 8192, "4096": 4096, "128K": 131072, "1M": 1 << 20} {
+		var n Tokens
+		if err := n.UnmarshalText([]byte(text)); err != nil || int64(n) != want {
+			t.Errorf("%s: %v, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "B", "-7B", "0", "7 B", "7GB", "1e9", "nan", "inf", "0x10", "1_000"} {
+		if err := new(Count).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken as a count", text)
+		}
+		if err := new(Tokens).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken as tokens", text)
+		}
+	}
+	if err := new(Tokens).UnmarshalText([]byte("8.0001k")); err == nil {
+		t.Error("a share of a token is taken")
+	}
+}

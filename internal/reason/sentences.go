@@ -96,6 +96,7 @@ var Sentences = map[Code]string{
 	"vcpu":                     "it has {have|vCPU}, wanted {want}",
 	"memory":                   "it has {have} of memory, wanted {want}",
 	"disk":                     "it has {have} of disk, wanted {want}",
+	"runtime":                  "its GPU runs {have}, wanted {want}",
 	"model_memory":             "the model needs {want} GB on each GPU, and {have} of its GPU can be used",
 	"streams":                  "its encoders keep up with {have} of these streams, wanted {want}",
 	"seats":                    "seats with {want} GiB of frame buffer on its GPU: {have}",
@@ -175,6 +176,10 @@ var Sentences = map[Code]string{
 	"kept_for":     "what is free of [{budget|budget}][{what}] is kept for job {job}, which has waited long",
 	"no_offers":    "no provider has offered anything yet; gpubroker providers says why",
 	"not_admitted": "{error}",
+	// What the description of the work asks for.
+	"needs_memory":  "{what} needs {memory} of GPU memory[; {assumed}]",
+	"needs_streams": "{streams|stream} at once[, each {video}]",
+	"needs_seats":   "{users|seat} with {memory|size} of frame buffer each[, {video}][; assumed: {assumed}]",
 	// What would help.
 	"if_max_price":     "with a price limit of {price|rate} USD/h",
 	"if_region":        "with region {region} allowed",

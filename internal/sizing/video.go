@@ -38,6 +38,18 @@ func ParseResolution(s string) (width, height int, err error) {
 	return width, height, nil
 }
 
+// String is "1080p at 60 fps in hevc p5"; "" where nothing is said.
+func (v Video) String() string {
+	if v.FPS <= 0 {
+		return ""
+	}
+	size := fmt.Sprintf("%dx%d", v.Width, v.Height)
+	if v.Width*9 == v.Height*16 {
+		size = strconv.Itoa(v.Height) + "p"
+	}
+	return fmt.Sprintf("%s at %s fps in %s %s", size, strconv.FormatFloat(v.FPS, 'f', -1, 64), v.Codec, v.Published())
+}
+
 // Published is the preset whose rate stands for that of the stream: the next
 // slower one where none is published, p5 where none is given.
 func (v Video) Published() string {

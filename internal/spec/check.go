@@ -42,6 +42,7 @@ func check(j *Job, report reporter, faulty func(string) bool) {
 	}
 	checkTime(j, report, faulty)
 	checkTasks(j, report, faulty)
+	checkDescribed(j, report, faulty)
 	checkResources(j, report, faulty)
 	checkRun(j, report, faulty)
 	checkFiles(j, report, faulty)
@@ -174,10 +175,8 @@ func (j *Job) NeedsGPU() bool { return !slices.Contains(j.Resources.GPU, NoGPU) 
 // declares that the work runs on it). [scenario.Profile.CheckJob] joins it with
 // what the scenario needs.
 func (j *Job) Requirements() scenario.Requirements {
-	r := maps.Clone(j.Resources.Require)
-	if r == nil {
-		r = scenario.Requirements{}
-	}
+	r := scenario.Requirements(j.asks())
+	maps.Copy(r, j.Resources.Require)
 	if m := j.Resources.GPUMemory; m > 0 {
 		r["memory"] = gpu.AtLeast(max(memoryGiB(j), r["memory"].Number))
 	}
@@ -277,8 +276,13 @@ func checkFit(j *Job, report reporter) {
 		for _, id := range ids {
 			f, _ := gpu.Builtin().Lookup(id)
 			failures := profile.CheckJob(f, own)
-			if len(failures) == 0 {
+			lacks := j.lacks(f)
+			if len(failures) == 0 && lacks == "" {
 				return
+			}
+			if len(failures) == 0 {
+				reasons = append(reasons, id+" ("+lacks+")")
+				continue
 			}
 			if len(reasons) < 3 {
 				reasons = append(reasons, id+" ("+failures[0].String()+")")
@@ -296,10 +300,20 @@ func checkFit(j *Job, report reporter) {
 		report("resources.gpu", waive, "no GPU named here fits %s: %s", why, strings.Join(reasons, ", "))
 		return
 	}
+	described := ""
 	for _, f := range gpu.Builtin().All() {
-		if len(profile.CheckJob(f, own)) == 0 {
+		if len(profile.CheckJob(f, own)) > 0 {
+			continue
+		}
+		lacks := j.lacks(f)
+		if lacks == "" {
 			return
 		}
+		described = lacks
+	}
+	if described != "" {
+		report("resources", `run "gpubroker gpus" for what there is`, "no GPU known does the work described, on one machine; of the last that came near: %s", described)
+		return
 	}
 	at := "resources.require"
 	if j.Resources.GPUMemory > 0 && len(j.Resources.Require) == 0 {
@@ -336,10 +350,8 @@ func checkWork(j *Job, badGPU bool, report reporter, faulty func(string) bool) {
 		report(at, nearest.Ask(ids[:min(3, len(ids))]), "the time holds for one GPU, and this names %d", len(ids))
 	default:
 		f, _ := gpu.Builtin().Lookup(ids[0])
-		if p := j.profile; p != nil && !j.lenient {
-			if _, _, ok := p.Figure(f); !ok {
-				report(at, "name a GPU whose figure is known", "the %s of %s is not known, so the time cannot be scaled to others", p.FigureName, ids[0])
-			}
+		if figure := j.Figure(); !j.lenient && figure != "" && gpu.Builtin().Rate(f, figure) <= 0 {
+			report(at, "name a GPU whose figure is known", "the %s of %s is not known, so the time cannot be scaled to others", figure, ids[0])
 		}
 	}
 }
@@ -363,6 +375,7 @@ func checkRun(j *Job, report reporter, faulty func(string) bool) {
 	r := &j.Run
 	switch {
 	case faulty("run"):
+	case j.Users != nil && r.Command == nil && r.Shell == "": // nothing is run for them yet
 	case r.Command == nil && r.Shell == "":
 		report("run", `for example {command: [python, train.py]}`, "expected command or shell")
 	case r.Command != nil && r.Shell != "":

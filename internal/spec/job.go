@@ -37,11 +37,17 @@ type Job struct {
 	Budget        *Budget               `json:"budget,omitzero" doc:"ceiling for the whole job"`
 	Tasks         *Tasks                `json:"tasks,omitzero" doc:"array of tasks; without it the job is one task"`
 	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs"`
+	Model         *Model                `json:"model,omitzero" doc:"the model that is trained or served; memory and number of GPUs follow from it"`
+	Precision     string                `json:"precision,omitzero" enum:"fp64,fp32,tf32,bf16,fp16,fp8,int8,fp4,int4" doc:"number format of the arithmetic; GPUs without it do not fit, and others are compared by their rate in it"`
+	Encode        *Video                `json:"encode,omitzero" doc:"video that is encoded"`
+	Decode        *Video                `json:"decode,omitzero" doc:"video that is decoded on the GPU"`
+	Users         *Users                `json:"users,omitzero" doc:"people with a picture each, for games and desktops: planned, not run"`
+	Runtime       *Runtime              `json:"runtime,omitzero" doc:"what the software is built for: CUDA, ROCm or either"`
 	Work          *Work                 `json:"work,omitzero" doc:"how long one task takes on a GPU that you know; the broker scales it to others"`
 	Workdir       string                `json:"workdir,omitzero" doc:"folder that is uploaded and becomes the working directory"`
 	Inputs        []Input               `json:"inputs,omitempty" doc:"files that every task needs"`
 	Secrets       map[string]secret.Ref `json:"secrets,omitempty" doc:"environment variables whose values are secrets, by reference: env:NAME or file:/path"`
-	Run           Run                   `json:"run" required:"true" doc:"what to run"`
+	Run           Run                   `json:"run,omitzero" doc:"what to run"`
 	Checkpoint    *Checkpoint           `json:"checkpoint,omitzero" doc:"how the program saves its state, so that it can be interrupted"`
 	Outputs       *Outputs              `json:"outputs,omitzero" doc:"where results go"`
 	Progress      *Progress             `json:"progress,omitzero" doc:"how progress reads from the log"`
@@ -87,7 +93,7 @@ type Tasks struct {
 // Resources is what each task needs.
 type Resources struct {
 	GPU       []string              `json:"gpu,omitempty" single:"true" doc:"GPUs that will do, by id, family or common name; none for work on the CPU; default: any that fits"`
-	GPUCount  int                   `json:"gpu_count,omitzero" min:"1" max:"16" doc:"GPUs per task, on one machine; default 1"`
+	GPUCount  int                   `json:"gpu_count,omitzero" min:"1" max:"16" doc:"GPUs per task, on one machine; default: as many as model or encode ask for, else 1"`
 	GPUMemory quantity.Size         `json:"gpu_memory,omitzero" doc:"least nominal memory per GPU"`
 	Require   scenario.Requirements `json:"require,omitempty" doc:"what the GPU must have: numbers mean at least, words one of"`
 	Slots     int                   `json:"slots,omitzero" min:"1" max:"64" doc:"tasks that share one GPU; default 1, or the scenario's"`

@@ -94,8 +94,10 @@ func (j *Job) WithDefaults() *Job {
 	if !j.NeedsGPU() {
 		r.GPUCount = 0
 	} else {
-		r.GPUCount = cmp.Or(r.GPUCount, 1)
-		if r.Slots == 0 && r.GPUCount == 1 {
+		if !j.Described() {
+			r.GPUCount = cmp.Or(r.GPUCount, 1)
+		}
+		if r.Slots == 0 && r.GPUCount == 1 && j.Users == nil && !j.Described() {
 			r.Slots = profile.Slots
 		}
 	}

@@ -64,6 +64,12 @@ func (j *Job) Expand(ctx context.Context, source Source) iter.Seq2[string, error
 func (j *Job) inputs(ctx context.Context, source Source) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		switch t := j.Tasks; {
+		case t == nil && j.Users != nil:
+			for range j.Users.Count {
+				if !yield("", nil) {
+					return
+				}
+			}
 		case t == nil:
 			yield("", nil)
 		case t.Count > 0:

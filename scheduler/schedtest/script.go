@@ -515,6 +515,17 @@ func (w *World) need(g *scheduler.Group, l *line) {
 	if m := l.get("max-price"); m != "" {
 		n.MaxPrice = rate(m)
 	}
+	for _, v := range []struct {
+		key  string
+		into *gpu.Versions
+	}{{"cuda", &n.Runtime.CUDA}, {"rocm", &n.Runtime.ROCm}} {
+		var ok bool
+		if text := l.get(v.key); text != "" {
+			if *v.into, ok = gpu.ParseVersions(text); !ok {
+				fail("%s names no releases", text)
+			}
+		}
+	}
 	n.Demand, n.Fabric, n.RDMA = l.demand(), l.flag("fabric"), l.flag("rdma")
 	profile, ok := scenario.Builtin().Find(l.get("scenario"))
 	if !ok {
