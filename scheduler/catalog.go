@@ -17,8 +17,9 @@ type Catalog struct {
 	Shapes   []Shape
 	Offers   int // in all shapes
 
-	providers []string                // names, sorted
-	families  []providers.Market      // markets without their zones, as quotas see them
+	providers []string           // names, sorted
+	families  []providers.Market // markets without their zones, as quotas see them
+	regions   []region
 	seen      [len(kinds)][]time.Time // when offers were seen, ascending and distinct
 
 	commitments []Commitment
@@ -45,6 +46,7 @@ type Offer struct {
 	commitment int        // number of the commitment, from 1; 0 is none
 	provider   int        // index in the catalog's providers
 	family     int32      // index in the catalog's families
+	region     int32      // index in the catalog's regions
 	shape      int32      // index in the catalog's shapes
 }
 
@@ -57,6 +59,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 	onDemand := map[place]money.Rate{}
 	names := map[string]int{}
 	families := map[providers.Market]int32{}
+	regions := map[region]int32{}
 	at := map[providers.Shape]int{}
 	offers = distinct(offers)
 	for i := range offers {
@@ -89,6 +92,11 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 			families[family] = int32(len(c.families))
 			c.families = append(c.families, family)
 		}
+		where := region{o.Provider, o.Region}
+		if _, ok := regions[where]; !ok {
+			regions[where] = int32(len(c.regions))
+			c.regions = append(c.regions, where)
+		}
 		list := &s.OnDemand
 		if o.Kind == providers.Spot {
 			list = &s.Spot
@@ -96,7 +104,7 @@ func NewCatalog(revision uint64, offers []providers.Offer) *Catalog {
 		*list = append(*list, Offer{
 			Market: o.Market, Price: o.Price, Reference: onDemand[place{o.Provider, o.Region, o.Type}],
 			Full: o.Available == providers.Full, Capacity: o.Capacity, Seen: o.Seen.UTC(), Currency: o.Currency,
-			provider: names[o.Provider], family: families[family], least: o.Price,
+			provider: names[o.Provider], family: families[family], region: regions[where], least: o.Price,
 		})
 	}
 	slices.SortFunc(c.Shapes, func(a, b Shape) int { return compareShapes(&a.Shape, &b.Shape) })

@@ -39,6 +39,8 @@ const (
 	ruleProvider
 	ruleRegion
 	rulePrice
+	tooFar
+	rttUnknown
 	full
 	noQuota
 	atTaskLimit
@@ -60,6 +62,7 @@ var rulingCodes = [rulings]reason.Code{
 	providerNotAsked: "provider_not_asked", regionNotAsked: "region_not_asked", zoneNotAsked: "zone_not_asked",
 	ruleKind: "rule_kind", ruleGPU: "rule_gpu", ruleProvider: "rule_provider", ruleRegion: "rule_region", rulePrice: "rule_price",
 	full: "full", noQuota: "quota", atTaskLimit: "task_limit", atMachineLimit: "machine_limit", atGPULimit: "gpu_limit", atHourlyLimit: "hourly_limit", keptForOther: "kept_for", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
+	tooFar: "too_far", rttUnknown: "rtt_unknown",
 	cooledDown: "cooled_down", dearer: "dearer",
 }
 
@@ -77,6 +80,7 @@ type class struct {
 	// refused says for each provider of the catalog why it may not be used.
 	refused []reason.Reason
 	known   []bool
+	away    []away // by region of the catalog; nil where distance does not matter
 	suits   map[*bucket]fitted
 	choices map[load]*choice
 	paces   map[paceKey]*pace
@@ -116,7 +120,7 @@ func (p *pass) classOf(g *Group) *class {
 	for _, w := range [...]string{g.Payer.Team, g.Payer.Project, g.Payer.Job, g.Project, g.OnDemand} {
 		b = append(append(b, w...), 1)
 	}
-	b = appendRate(b, n.MaxPrice)
+	b = appendRate(n.Near.appendKey(b), n.MaxPrice)
 	b = appendBools(b, g.Interruptible, g.SpotAllowed)
 	if g.longest() > 0 {
 		b = appendRate(b, money.Rate(g.longest()))
@@ -139,6 +143,7 @@ func (p *pass) classOf(g *Group) *class {
 		c.metered = c.metered || m.GPUs > 0 || m.PerHour > 0
 	}
 	c.refused, c.known = p.refusals(g)
+	c.away = p.awayFrom(&n.Near)
 	p.classes[string(b)] = c
 	return c
 }
@@ -241,6 +246,8 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return regionNotAsked
 	case len(n.Zones) > 0 && !slices.Contains(n.Zones, o.Market.Zone):
 		return zoneNotAsked
+	case c.away != nil && n.Near.rule(c.away[o.region]) != usable:
+		return n.Near.rule(c.away[o.region])
 	case o.Full:
 		return full
 	case p.short(o) >= 0:
@@ -276,6 +283,8 @@ func (p *pass) because(r ruling, l *load, c *class, o *Offer) reason.Reason {
 		return reason.New(code, "region", o.Market.Region)
 	case zoneNotAsked:
 		return reason.New(code, "zone", cmp.Or(o.Market.Zone, "unknown"))
+	case tooFar, rttUnknown:
+		return c.needs.Near.because(code, o.Market.Region, c.away[o.region])
 	case stale:
 		return reason.New(code, "seen", clock(o.Seen))
 	case windowCloses:

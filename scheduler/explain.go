@@ -41,6 +41,7 @@ type Relax string
 const (
 	RelaxPrice    Relax = "max_price"
 	RelaxRegion   Relax = "region" // and zone
+	RelaxRTT      Relax = "rtt"
 	RelaxProvider Relax = "provider"
 	RelaxGPU      Relax = "gpu"
 	RelaxRequire  Relax = "require"
@@ -95,7 +96,7 @@ func ExplainResult(s *Snapshot, m *Memo, r *Result, group string) (e Explanation
 func (p *pass) otherwise(g *Group, as *choice) []Counterfactual {
 	now := as.ready()
 	var out []Counterfactual
-	for _, relax := range [...]Relax{RelaxPrice, RelaxRegion, RelaxProvider, RelaxGPU, RelaxRequire, RelaxKind, RelaxSize} {
+	for _, relax := range [...]Relax{RelaxPrice, RelaxRegion, RelaxRTT, RelaxProvider, RelaxGPU, RelaxRequire, RelaxKind, RelaxSize} {
 		other, changed := g.without(relax)
 		if !changed {
 			continue
@@ -106,7 +107,7 @@ func (p *pass) otherwise(g *Group, as *choice) []Counterfactual {
 		if one == nil || now != nil && one.compare(now) >= 0 {
 			continue
 		}
-		cf := Counterfactual{Relax: relax, Option: one.option(c.limit), Why: one.allow(relax, g)}
+		cf := Counterfactual{Relax: relax, Option: one.option(c.limit), Why: p.allow(one, relax, g)}
 		if now != nil {
 			cf.Saves = max(0, now.per-one.per)
 		}
@@ -127,6 +128,8 @@ func (g *Group) without(relax Relax) (*Group, bool) {
 		changed, n.MaxPrice = n.MaxPrice > 0, 0
 	case RelaxRegion:
 		changed, n.Regions, n.Zones = len(n.Regions)+len(n.Zones) > 0, nil, nil
+	case RelaxRTT:
+		changed, n.Near = !n.Near.IsZero(), Near{}
 	case RelaxProvider:
 		changed, n.Providers = len(n.Providers) > 0, nil
 	case RelaxGPU:
@@ -145,7 +148,7 @@ func (g *Group) without(relax Relax) (*Group, bool) {
 }
 
 // allow says what would have to be allowed for this option.
-func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
+func (p *pass) allow(c *candidate, relax Relax, g *Group) reason.Reason {
 	m, s := c.offer.Market, &c.shape.Shape
 	switch relax {
 	case RelaxPrice:
@@ -155,6 +158,12 @@ func (c *candidate) allow(relax Relax, g *Group) reason.Reason {
 			return reason.New("if_zone", "zone", cmp.Or(m.Zone, "unknown"))
 		}
 		return reason.New("if_region", "region", cmp.Or(m.Region, "unknown"))
+	case RelaxRTT:
+		at := p.awayOf(g.Needs.Near.From, region{m.Provider, m.Region})
+		if at.unknown {
+			return reason.New("if_rtt_unknown")
+		}
+		return reason.New("if_rtt", "rtt", at.rtt)
 	case RelaxProvider:
 		return reason.New("if_provider", "provider", m.Provider)
 	case RelaxGPU:

@@ -48,6 +48,8 @@ type pass struct {
 
 	quotas room // what is left in this pass
 
+	aways map[string][]away // by the places of users, then by region of the catalog
+
 	// born says when the machines that are not under way were launched.
 	born map[providers.Market][]time.Time
 

@@ -153,7 +153,8 @@ func (p *pass) suit(c *class, b *bucket) fitted {
 	if c.kinds[kindIndex(b.market.Kind)] != usable ||
 		len(n.Providers) > 0 && !slices.Contains(n.Providers, b.market.Provider) ||
 		len(n.Regions) > 0 && !slices.Contains(n.Regions, b.market.Region) ||
-		len(n.Zones) > 0 && !slices.Contains(n.Zones, b.market.Zone) {
+		len(n.Zones) > 0 && !slices.Contains(n.Zones, b.market.Zone) ||
+		!n.Near.IsZero() && n.Near.rule(p.awayOf(n.Near.From, region{b.market.Provider, b.market.Region})) != usable {
 		return fitted{}
 	}
 	if _, broken := c.ruled(p.Facts, &b.market, b.shape, 0); broken != usable {

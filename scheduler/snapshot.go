@@ -56,6 +56,7 @@ type Settings struct {
 // Provider is what the broker knows of an account.
 type Provider struct {
 	Capabilities providers.Capabilities
+	Cloud        string        // "aws", "lambda", …: tells apart regions of one name; "" unknown
 	Projects     []string      // that may use it; empty means all
 	GuestEnd     bool          // the owner accepts machines that only end themselves
 	Ready        reason.Reason // zero when launches are allowed, else why not
@@ -93,6 +94,7 @@ type Needs struct {
 	Providers []string         // allowed; empty means all
 	Regions   []string
 	Zones     []string
+	Near      Near
 	MaxPrice  money.Rate // whole machine per hour; 0 means none
 }
 

@@ -167,7 +167,7 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir string, offers []p
 	now := a.Now().UTC()
 	accounts := map[string]scheduler.Provider{}
 	for _, o := range offers {
-		accounts[o.Provider] = scheduler.Provider{Capabilities: assumed()}
+		accounts[o.Provider] = scheduler.Provider{Capabilities: assumed(), Cloud: o.Provider}
 	}
 	root, err := filepath.Abs(dir)
 	if err != nil {

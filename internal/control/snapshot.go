@@ -98,7 +98,7 @@ func (b *Broker) drawMachines(view *state.Tables, p *picture) {
 			ready = reason.New("sync_pending", "provider", name)
 		}
 		p.Providers[name] = scheduler.Provider{
-			Capabilities: a.Capabilities(), Projects: a.Projects, GuestEnd: a.GuestEnd, Limits: a.Limits, Ready: ready, Launching: launching[name],
+			Capabilities: a.Capabilities(), Cloud: a.Type, Projects: a.Projects, GuestEnd: a.GuestEnd, Limits: a.Limits, Ready: ready, Launching: launching[name],
 			Quotas: b.quotasNow(view, name, p.Now),
 		}
 	}

@@ -348,7 +348,7 @@ func (w *World) commitment(l *line) {
 
 func (w *World) provider(l *line) {
 	p := scheduler.Provider{
-		Projects: l.words2("projects"), GuestEnd: l.flag("guest-end"), Launching: l.integer("launching", 0),
+		Cloud: l.get("cloud"), Projects: l.words2("projects"), GuestEnd: l.flag("guest-end"), Launching: l.integer("launching", 0),
 		Capabilities: providers.Capabilities{
 			BootTime: l.span("boot", 2*time.Minute), SelfEnd: providers.SelfEnd(l.get("end")), Shared: l.flag("shared"),
 			StopTime: l.span("stop", 0), LongestLife: l.span("life", 0),
@@ -512,6 +512,7 @@ func (w *World) need(g *scheduler.Group, l *line) {
 	for _, k := range l.words2("kinds") {
 		n.Kinds = append(n.Kinds, providers.Kind(k))
 	}
+	n.Near = scheduler.Near{From: l.words2("near"), RTT: l.span("rtt", 0)}
 	if m := l.get("max-price"); m != "" {
 		n.MaxPrice = rate(m)
 	}
