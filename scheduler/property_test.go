@@ -25,6 +25,9 @@ import (
 
 var models = []string{"l4", "t4", "a10g", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x", "z9000", ""}
 
+// regions are places that are not known, and one that is.
+var regions = []string{"a", "b", "eu-west-1"}
+
 func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
 
 func chance(t *rapid.T, name string, percent int) bool {
@@ -42,7 +45,7 @@ func genShape(t *rapid.T) providers.Shape {
 
 func genMarket(t *rapid.T) providers.Market {
 	return providers.Market{
-		Provider: pick(t, "provider", "sim", "sim", "hourly", "guest", "stranger"), Region: pick(t, "region", "a", "b"), Zone: pick(t, "zone", "1", "2"),
+		Provider: pick(t, "provider", "sim", "sim", "hourly", "guest", "stranger"), Region: pick(t, "region", regions...), Zone: pick(t, "zone", "1", "2"),
 		Type: pick(t, "type", "s", "m", "l"), Kind: pick(t, "kind", providers.Spot, providers.OnDemand),
 	}
 }
@@ -97,7 +100,13 @@ func genNeeds(t *rapid.T) scheduler.Needs {
 		}
 	}
 	if chance(t, "regional", 20) {
-		n.Regions = []string{pick(t, "in", "a", "b")}
+		n.Regions = []string{pick(t, "in", regions...)}
+	}
+	if chance(t, "live", 15) {
+		n.Near = scheduler.Near{
+			From: rapid.SampledFrom([][]string{{"london"}, {"oslo", "se"}, {"eu-west"}}).Draw(t, "users in"),
+			RTT:  pick(t, "round trip", 10*time.Millisecond, 25*time.Millisecond, 150*time.Millisecond),
+		}
 	}
 	if chance(t, "limited", 30) {
 		n.MaxPrice = genPrice(t)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/geo"
 	"gpubroker/internal/money"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
@@ -55,11 +57,21 @@ func (c *checker) place(group string, n int, m providers.Market, p string, slotK
 		c.fail("%d tasks of %s are placed", n, group)
 	case m.Kind == providers.Spot && !g.Interruptible && !g.SpotAllowed:
 		c.fail("%s, which may not be interrupted, is placed on %s", group, m)
+	case !g.Needs.Near.IsZero() && !c.near(g, m):
+		c.fail("%s is placed on %s, more than %s from %v", group, m, g.Needs.Near.RTT, g.Needs.Near.From)
 	case g.Project != p:
 		c.fail("%s of project %s is placed on a machine of %s", group, g.Project, p)
 	case slotKey != g.Needs.SlotKey():
 		c.fail("%s is placed on a machine cut for %s", group, slotKey)
 	}
+}
+
+func (c *checker) near(g *scheduler.Group, m providers.Market) bool {
+	cloud := c.s.Providers[m.Provider].Cloud
+	return !slices.ContainsFunc(g.Needs.Near.From, func(from string) bool {
+		rtt, ok := geo.RTT(from, strings.TrimPrefix(cloud+"/"+m.Region, "/"))
+		return !ok || rtt > g.Needs.Near.RTT
+	})
 }
 
 func (c *checker) machines() {
