@@ -107,10 +107,14 @@ func TestAreas(t *testing.T) {
 		from, to string
 		most     time.Duration
 	}{
-		{"eu-west", "eu-west-1", 20 * time.Millisecond}, {"eu-west", "europe-west2", 15 * time.Millisecond},
-		{"eu-west", "westeurope", 20 * time.Millisecond}, {"eu-central", "eu-central-1", 13 * time.Millisecond},
-		{"eu-north", "eu-north-1", 15 * time.Millisecond}, {"us-east", "us-east-1", 12 * time.Millisecond},
-		{"us-west", "us-west-1", 30 * time.Millisecond}, {"europe", "eu-central-1", 33 * time.Millisecond},
+		{"eu-west", "eu-west-1", 20 * time.Millisecond},
+		{"eu-west", "europe-west2", 15 * time.Millisecond},
+		{"eu-west", "westeurope", 20 * time.Millisecond},
+		{"eu-central", "eu-central-1", 13 * time.Millisecond},
+		{"eu-north", "eu-north-1", 15 * time.Millisecond},
+		{"us-east", "us-east-1", 12 * time.Millisecond},
+		{"us-west", "us-west-1", 30 * time.Millisecond},
+		{"europe", "eu-central-1", 33 * time.Millisecond},
 	} {
 		if d, ok := RTT(c.from, c.to); !ok || d > c.most {
 			t.Errorf("users in %s are %s from %s, expected %s at most", c.from, d, c.to, c.most)
