@@ -28,6 +28,8 @@ type offersInput struct {
 	OfferFilter
 	Memory      float64 `query:"memory" minimum:"0" doc:"GB of each GPU, at least"`
 	MaxPrice    string  `query:"max_price" doc:"of the whole machine per hour"`
+	Near        string  `query:"near" doc:"where users are, with commas between: areas such as eu-west, countries, cities, regions; with max_rtt"`
+	MaxRTT      string  `query:"max_rtt" doc:"most that a round trip to each of them may take, modelled from the distance, such as 30ms; with near"`
 	Link        string  `query:"link" doc:"how the words for the link between its GPUs begin, such as nvlink or pcie; fabric for a full one"`
 	RDMA        bool    `query:"rdma" doc:"only machines that reach each other by RDMA"`
 	Scenario    string  `query:"scenario" doc:"only what is fit for that kind of work"`
@@ -117,6 +119,12 @@ func (s *Server) listOffers(_ context.Context, in *offersInput) (*offersOutput, 
 		var err error
 		if q.MaxPrice, err = money.RateOf(in.MaxPrice); err != nil {
 			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("max_price: %v", err))
+		}
+	}
+	if in.Near != "" || in.MaxRTT != "" {
+		var err error
+		if q.Near, err = market.ParseNear(in.Near, in.MaxRTT); err != nil {
+			return nil, queryFault(err)
 		}
 	}
 	out := &offersOutput{}

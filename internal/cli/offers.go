@@ -26,6 +26,7 @@ import (
 type offerFlags struct {
 	market.Query
 	kind, maxPrice, memory string
+	near, maxRTT           string
 	quarantined, snapshot  bool
 	watch, history         bool
 	every                  time.Duration
@@ -67,6 +68,8 @@ func (a *app) offers() *cobra.Command {
 	flags.StringVar(&f.Provider, "provider", "", "only of this account")
 	flags.StringVar(&f.Region, "region", "", "only in these regions, with commas between; * stands for any letters: 'eu*,*europe*'")
 	flags.StringVar(&f.maxPrice, "max-price", "", "most that the machine may cost per hour")
+	flags.StringVar(&f.near, "near", "", "only near to users there, with commas between: eu-west, SE, london; with --max-rtt")
+	flags.StringVar(&f.maxRTT, "max-rtt", "", "most that a round trip to each of them may take, modelled from the distance: 30ms")
 	flags.StringVar(&f.Link, "link", "", "how the link between its GPUs is called: nvlink, pcie, …; fabric for a full one")
 	flags.BoolVar(&f.RDMA, "rdma", false, "only machines that reach each other by RDMA")
 	flags.StringVar(&f.Scenario, "scenario", "", "only what is fit for this kind of work")
@@ -114,6 +117,11 @@ func (f *offerFlags) check(format string) error {
 		}
 		f.MaxPrice = price
 	}
+	near, err := market.ParseNear(f.near, f.maxRTT)
+	if err != nil {
+		return &exit{ExitUsage, err}
+	}
+	f.Near = near
 	switch {
 	case f.Limit < 0:
 		return usage("--limit %d: expected 0 or more", f.Limit)

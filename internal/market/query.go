@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"gpubroker/internal/geo"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/nearest"
 	"gpubroker/internal/scenario"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
@@ -38,7 +40,8 @@ type Query struct {
 	Region   string // one, or patterns of [path.Match] with commas between
 	Kind     providers.Kind
 	MaxPrice money.Rate // of the whole machine per hour
-	Link     string     // how the words for the machine's GPU link begin; "fabric" for a full one
+	Near     scheduler.Near
+	Link     string // how the words for the machine's GPU link begin; "fabric" for a full one
 	RDMA     bool
 	Scenario string // GPU and machine are fit for that kind of work
 	Sort     string // one of [Sorts], "-" before it turns it round; "" is the price
@@ -166,6 +169,9 @@ func (v *View) wanted(q Query) ([]bool, *scenario.Profile, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := q.checkNear(); err != nil {
+		return nil, nil, err
+	}
 	var profile *scenario.Profile
 	if q.Scenario != "" {
 		p, ok := v.opts.scenarios().Find(q.Scenario)
@@ -197,6 +203,7 @@ func (v *View) matches(r *row, q *Query, wanted []bool, profile *scenario.Profil
 		q.Memory > 0 && r.memory < q.Memory,
 		q.Provider != "" && o.Provider != q.Provider,
 		!q.inRegion(o.Region),
+		!q.Near.IsZero() && !v.near(&q.Near, o),
 		q.RDMA && !o.RDMA.Or(false):
 		return false
 	}
@@ -213,6 +220,51 @@ func suits(o *providers.Offer, p *scenario.Profile) bool {
 		return false
 	}
 	return len(p.CheckPlacement(int(math.Ceil(o.GPUs)), 1, o.Fabric, o.RDMA)) == 0
+}
+
+// ParseNear reads places with commas between and a time such as 30ms. The error is
+// a [*QueryError].
+func ParseNear(places, rtt string) (n scheduler.Near, err error) {
+	for place := range strings.SplitSeq(places, ",") {
+		if place = strings.TrimSpace(place); place != "" {
+			n.From = append(n.From, place)
+		}
+	}
+	if rtt != "" {
+		if n.RTT, err = time.ParseDuration(rtt); err != nil || n.RTT <= 0 {
+			return n, &QueryError{"max_rtt", fmt.Errorf("max_rtt %s: expected a time such as 30ms", rtt)}
+		}
+	}
+	return n, (&Query{Near: n}).checkNear()
+}
+
+func (q *Query) checkNear() error {
+	n := &q.Near
+	if len(n.From) == 0 && n.RTT == 0 {
+		return nil
+	}
+	if n.IsZero() {
+		return &QueryError{"near", errors.New("near and max_rtt go together: where users are, and how long a round trip may take")}
+	}
+	for _, from := range n.From {
+		if !geo.Known(from) {
+			hint := ""
+			if like := nearest.Of(from, geo.Names(), 3); len(like) > 0 {
+				hint = "; did you mean " + strings.Join(like, ", ") + "?"
+			}
+			return &QueryError{"near", fmt.Errorf("near: no place is called %q%s", from, hint)}
+		}
+	}
+	return nil
+}
+
+// near says whether an offer is near enough to all users.
+func (v *View) near(n *scheduler.Near, o *providers.Offer) bool {
+	cloud := cmp.Or(v.opts.Types[o.Provider], o.Provider)
+	return !slices.ContainsFunc(n.From, func(from string) bool {
+		rtt, ok := geo.RTT(from, cloud+"/"+o.Region)
+		return !ok || rtt > n.RTT
+	})
 }
 
 func (r *row) linked(want string) bool {

@@ -61,6 +61,8 @@ func TestQueries(t *testing.T) {
 		{"region", market.Query{Region: "us", MaxPrice: rate("0.5")}, "c7i.large g6.xlarge/b g6.xlarge/a"},
 		{"regions", market.Query{Region: "u*, mars", MaxPrice: rate("0.5")}, "c7i.large g6.xlarge/b g6.xlarge/a"},
 		{"no region is called so", market.Query{Region: "u,mars*,["}, ""},
+		{"near to users, where the place is known", market.Query{Near: near("chicago,us-east", "90ms"), MaxPrice: rate("0.5")}, "c7i.large g6.xlarge/b g6.xlarge/a"},
+		{"too far from some", market.Query{Near: near("chicago,london", "90ms")}, ""},
 		{"link", market.Query{Link: "nvlink"}, "p4d.24xlarge"},
 		{"full fabric", market.Query{Link: "fabric", Memory: 40}, "open p4d.24xlarge"},
 		{"rdma", market.Query{RDMA: true}, "g5.12xlarge p4d.24xlarge"},
@@ -89,6 +91,25 @@ func TestQueries(t *testing.T) {
 		}
 		if diff := gocmp.Diff(c.want, strings.Join(got, " ")); diff != "" || total < len(quotes) {
 			t.Errorf("%s (%d in all): %s", c.name, total, diff)
+		}
+	}
+}
+
+func near(places, rtt string) scheduler.Near {
+	n, err := market.ParseNear(places, rtt)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func TestNearThatMeansNothing(t *testing.T) {
+	for _, c := range []struct{ places, rtt, field string }{
+		{"eu-wst", "30ms", "near"}, {"", "30ms", "near"}, {"eu-west", "", "near"}, {"eu-west", "30", "max_rtt"}, {"eu-west", "-1ms", "max_rtt"},
+	} {
+		_, err := market.ParseNear(c.places, c.rtt)
+		if e, ok := errors.AsType[*market.QueryError](err); !ok || e.Field != c.field {
+			t.Errorf("%q within %q: %v", c.places, c.rtt, err)
 		}
 	}
 }
@@ -126,7 +147,7 @@ func TestQuotesSayWhatTheyAre(t *testing.T) {
 
 func TestQueriesThatMeanNothing(t *testing.T) {
 	v := shelf().View()
-	for field, q := range map[string]market.Query{"gpu": {GPU: "RTX 5900"}, "scenario": {Scenario: "quantum"}, "sort": {Sort: "speed"}} {
+	for field, q := range map[string]market.Query{"gpu": {GPU: "RTX 5900"}, "scenario": {Scenario: "quantum"}, "sort": {Sort: "speed"}, "near": {Near: scheduler.Near{From: []string{"atlantis"}, RTT: time.Second}}} {
 		_, _, err := v.Find(q, noon)
 		if e, ok := errors.AsType[*market.QueryError](err); !ok || e.Field != field {
 			t.Errorf("%s: %v", field, err)

@@ -186,6 +186,10 @@ func (c *Client) Offers(ctx context.Context, q market.Query, quarantined bool) (
 	if q.MaxPrice > 0 {
 		v.Set("max_price", q.MaxPrice.String())
 	}
+	if !q.Near.IsZero() {
+		v.Set("near", strings.Join(q.Near.From, ","))
+		v.Set("max_rtt", q.Near.RTT.String())
+	}
 	return out, c.get(ctx, path("offers"), v, &out)
 }
 
