@@ -10,6 +10,7 @@ import (
 	"gpubroker/internal/api/client"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
+	"gpubroker/scheduler"
 )
 
 func TestOffers(t *testing.T) {
@@ -32,7 +33,12 @@ func TestOffers(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		}
-		for _, q := range []market.Query{{GPU: "RTX 5900"}, {Sort: "speed"}, {Scenario: "quantum"}} {
+		nowhere, err := c.Offers(t.Context(), market.Query{Near: scheduler.Near{From: []string{"london", "se"}, RTT: time.Second}}, false)
+		must(t, err)
+		if nowhere.Total != 0 {
+			t.Errorf("%d offers of regions that nobody knows are near to users", nowhere.Total)
+		}
+		for _, q := range []market.Query{{GPU: "RTX 5900"}, {Sort: "speed"}, {Scenario: "quantum"}, {Near: scheduler.Near{From: []string{"atlantis"}, RTT: time.Second}}} {
 			if _, err := c.Offers(t.Context(), q, false); !client.Is(err, http.StatusUnprocessableEntity) {
 				t.Errorf("%+v: %v", q, err)
 			}
