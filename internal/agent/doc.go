@@ -85,6 +85,7 @@
 // and
 //
 //	GPUBROKER_JOB, GPUBROKER_TASK, GPUBROKER_INDEX, GPUBROKER_ATTEMPT
+//	GPUBROKER_GPU                         id of its GPU, where it is known
 //	GPUBROKER_INPUT, GPUBROKER_OUTPUT     local paths; the input as listed when it is no file
 //	GPUBROKER_CHECKPOINT_DIR              where it saves
 //	GPUBROKER_CHECKPOINT_INTERVAL         seconds between saves

@@ -80,6 +80,8 @@ type SubmitRequest struct {
 	Key  string          `json:"key,omitempty" maxLength:"200" doc:"makes the call safe to repeat: the same key with the same spec and inputs is the same job"`
 	// Inputs are the lines of tasks.file: only who hands the job in can read it.
 	Inputs []string `json:"inputs,omitempty" doc:"the lines of tasks.file, one task for each; the file itself is not read by the broker"`
+	// Trial is what gpubroker trial sends: a job of the same class.
+	Trial *control.Trial `json:"trial,omitempty" doc:"makes a trial of the job, which is listed under a name of its own and has some of its tasks"`
 }
 
 // MaxSubmit is the longest body of a submission in bytes: a million inputs of a
@@ -129,15 +131,17 @@ type tasksOutput struct{ Body Tasks }
 
 type attemptsInput struct {
 	JobPath
-	Index int    `query:"index" minimum:"-1" default:"-1" doc:"of one task"`
-	After string `query:"after"`
-	Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100"`
+	Index    int    `query:"index" minimum:"-1" default:"-1" doc:"of one task"`
+	Machines bool   `query:"machines" doc:"with the machines that they ran on"`
+	After    string `query:"after"`
+	Limit    int    `query:"limit" minimum:"0" maximum:"1000" default:"100"`
 }
 
 // Attempts is a page of attempts, oldest first.
 type Attempts struct {
-	Attempts []*queue.Attempt `json:"attempts"`
-	Next     string           `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
+	Attempts []*queue.Attempt                  `json:"attempts"`
+	Machines map[string]control.AttemptMachine `json:"machines,omitempty" doc:"by id, when asked for; without those whose record was swept"`
+	Next     string                            `json:"next,omitempty" doc:"goes into after for the next page; absent at the end"`
 }
 
 type attemptsOutput struct{ Body Attempts }
@@ -265,7 +269,7 @@ func (s *Server) submitJob(ctx context.Context, in *submitInput) (*jobOutput, er
 	if err != nil {
 		return nil, err
 	}
-	row, err := s.broker.Submit(ctx, control.Submission{Spec: j, Key: in.Body.Key, User: callerOf(ctx).name(), Inputs: in.Body.Inputs, Anywhere: callerOf(ctx).anywhere()}, s.opts.Source)
+	row, err := s.broker.Submit(ctx, control.Submission{Spec: j, Key: in.Body.Key, Trial: in.Body.Trial, User: callerOf(ctx).name(), Inputs: in.Body.Inputs, Anywhere: callerOf(ctx).anywhere()}, s.opts.Source)
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -277,7 +281,7 @@ func (s *Server) planJob(ctx context.Context, in *submitInput) (*planOutput, err
 	if err != nil {
 		return nil, err
 	}
-	e, launches, err := s.broker.ExplainPlan(ctx, control.Submission{Spec: j, Inputs: in.Body.Inputs, Anywhere: callerOf(ctx).anywhere()}, given{s.opts.Source, in.Body.Inputs})
+	e, launches, err := s.broker.ExplainPlan(ctx, control.Submission{Spec: j, Inputs: in.Body.Inputs, Trial: in.Body.Trial, Anywhere: callerOf(ctx).anywhere()}, given{s.opts.Source, in.Body.Inputs})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -401,6 +405,11 @@ func (s *Server) listAttempts(ctx context.Context, in *attemptsInput) (*attempts
 	out.Body.Attempts, out.Body.Next = []*queue.Attempt{}, next
 	for _, a := range rows {
 		out.Body.Attempts = append(out.Body.Attempts, public(a))
+	}
+	if in.Machines {
+		if out.Body.Machines, err = s.broker.AttemptMachines(ctx, rows); err != nil {
+			return nil, s.failure(ctx, err)
+		}
 	}
 	return out, nil
 }

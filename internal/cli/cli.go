@@ -262,7 +262,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupWork, a.submit(), a.plan(), a.jobs(), a.logs(), a.watch(), a.cancel(), a.retry(), a.hold(), a.release())
+	add(groupWork, a.submit(), a.plan(), a.trial(), a.jobs(), a.logs(), a.watch(), a.cancel(), a.retry(), a.hold(), a.release())
 	add(groupSee, a.offers(), a.instances(), a.providers(), a.budgets(), a.costs(), a.ledger())
 	add(groupAlone, a.validate(), a.gpus(), a.scenarios(), a.backtest())
 	add(groupRun, a.serve(), a.simcloud(), a.token(), a.adopt(), a.version())

@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,6 +129,59 @@ func TestPartsAndFailures(t *testing.T) {
 		s.await(s.submit(fails).ID, time.Hour)
 		if c := s.learned(fails); len(c.Rows) > 0 {
 			t.Errorf("a task that failed taught %+v", c)
+		}
+	})
+}
+
+// A trial is a job of the class, with a name and tasks of its own: what it measures is
+// what the job is planned with.
+func TestATrialTeaches(t *testing.T) {
+	inBubble(t, calm(), func(s *site) {
+		sp, err := spec.Parse("job.yaml", []byte(clips(50, "")), "name=other", "budget.max=5 USD", "resources.gpu=t4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.rig(func() { s.pace = func(string) float64 { return 3 } })
+		trial := control.Submission{Spec: sp, Anywhere: true, Key: "once", Trial: &control.Trial{Name: "clips.trial-t4", First: 2}}
+		j, err := s.up().Submit(context.Background(), trial, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.Name != "clips.trial-t4" || j.Count != 2 {
+			t.Errorf("%s with %d tasks", j.Name, j.Count)
+		}
+		trial.Trial = &control.Trial{Name: "clips.trial-t4", First: 3}
+		if _, err := s.up().Submit(context.Background(), trial, nil); !errors.Is(err, control.ErrConflict) {
+			t.Errorf("another sample under the same key: %v", err)
+		}
+		attempts := s.succeeded(j)
+		if len(attempts) != 2 {
+			t.Errorf("%d attempts", len(attempts))
+		}
+		machines, err := s.up().AttemptMachines(context.Background(), attempts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range attempts {
+			if m := machines[a.Instance]; m.Shape.GPU != "t4" || !m.Ready.After(m.Requested) || m.Price <= 0 {
+				t.Errorf("machine %+v", m)
+			}
+		}
+		if got := s.times(strings.Replace(clips(50, ""), "gpu: l4", "gpu: t4", 1)); !cmp.Equal(got, []string{"t4 measured 30m0s"}) {
+			t.Errorf("after it: %v", got)
+		}
+		list, err := spec.Parse("job.yaml", []byte("name: films\nproject: media\nresources: {gpu: l4}\ntasks: {list: [a, b, c]}\nrun: {command: [work, 1m, '{{input}}']}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for first, want := range map[int]int{0: 3, 1: 1, 2: 2, 3: 3, 9: 3} {
+			j, err := s.up().Submit(context.Background(), control.Submission{Spec: list, Anywhere: true, Trial: &control.Trial{Name: "x", First: first}}, nil)
+			if err != nil || j.Count != want {
+				t.Errorf("the first %d of 3: %+v, %v", first, j, err)
+			}
+			if _, err := s.up().Cancel(context.Background(), j.ID, "test"); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

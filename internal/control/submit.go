@@ -31,15 +31,34 @@ type Submission struct {
 	Inputs []string
 	// Anywhere lets the job name places that the configuration does not list.
 	Anywhere bool
+	// Trial makes a trial of it: a job of the same class with some of the tasks.
+	Trial *Trial
+}
+
+// Trial is what a trial of a job differs in from the job.
+type Trial struct {
+	Name  string `json:"name" maxLength:"100" pattern:"^[a-zA-Z0-9._-]+$" doc:"what the trial is listed as; the spec's own name stays what its class is known by"`
+	First int    `json:"first,omitempty" minimum:"0" maximum:"1000000" doc:"only so many of the tasks, from the first; absent means all"`
+}
+
+// limit is how many tasks there are of so many.
+func (t *Trial) limit(tasks int) int {
+	if t != nil && t.First > 0 {
+		return min(tasks, t.First)
+	}
+	return tasks
 }
 
 // digest identifies what is asked for: the spec, and inputs that came beside it.
 func (s *Submission) digest() string {
-	if len(s.Inputs) == 0 {
+	if len(s.Inputs) == 0 && s.Trial == nil {
 		return s.Spec.Digest()
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, s.Spec.Digest())
+	if s.Trial != nil {
+		fmt.Fprintln(h, s.Trial.Name, s.Trial.First)
+	}
 	for _, line := range s.Inputs {
 		fmt.Fprintln(h, line)
 	}
@@ -90,6 +109,9 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 	j := &queue.Job{
 		ID: state.NewID("j", now), Name: s.Spec.Name, Project: s.Spec.Project, Queue: s.Spec.Queue, User: s.User,
 		Key: s.Key, Digest: s.digest(), Spec: s.Spec.Canonical(), Accepted: now, Anywhere: s.Anywhere,
+	}
+	if s.Trial != nil {
+		j.Name = s.Trial.Name
 	}
 	j.Priority = b.priority(s.Spec)
 	if err := b.deadline(j, s.Spec); err != nil {
@@ -179,7 +201,7 @@ func (b *Broker) expand(ctx context.Context, id string, s *Submission, source sp
 		return 1, nil
 	}
 	if s.Spec.Tasks.Count > 0 {
-		return s.Spec.Tasks.Count, nil
+		return s.Trial.limit(s.Spec.Tasks.Count), nil
 	}
 	n := 0
 	chunk := &queue.Inputs{Job: id}
@@ -202,6 +224,9 @@ func (b *Broker) expand(ctx context.Context, id string, s *Submission, source sp
 		}
 		chunk.Values = append(chunk.Values, input)
 		n++
+		if s.Trial.limit(n+1) == n {
+			break
+		}
 		if len(chunk.Values) == queue.ChunkSize {
 			if err := flush(); err != nil {
 				return 0, err

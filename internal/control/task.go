@@ -104,6 +104,9 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 	if s.Run.Shell != "" {
 		t.Shell = fill(s.Run.Shell)
 	}
+	if s.needs.GPUs > 0 && i.GPU != "" {
+		t.Env["GPUBROKER_GPU"] = i.GPU
+	}
 	for name, value := range s.Run.Env {
 		t.Env[name] = fill(value)
 	}

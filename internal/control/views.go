@@ -8,6 +8,7 @@ import (
 
 	"gpubroker/internal/budget"
 	"gpubroker/internal/market"
+	"gpubroker/internal/money"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
 	"gpubroker/queue"
@@ -95,6 +96,7 @@ func (b *Broker) with(ctx context.Context, s Submission, source spec.Source) (*p
 	if err != nil {
 		return nil, nil, err
 	}
+	j.Count = s.Trial.limit(j.Count)
 	view := b.state.View()
 	p := b.snapshot(view, now)
 	b.planning.Lock() // all such jobs have one name
@@ -129,6 +131,44 @@ func (b *Broker) pretend(ctx context.Context, s *spec.Job, source spec.Source, n
 	}
 	b.specs.drop(j.ID)
 	return j, nil
+}
+
+// AttemptMachine is the machine of an attempt, as far as it explains its times.
+type AttemptMachine struct {
+	ID        string           `json:"id"`
+	Market    providers.Market `json:"market"`
+	Shape     providers.Shape  `json:"shape"`
+	Slots     int              `json:"slots" doc:"tasks that it can run at once"`
+	Price     money.Rate       `json:"price" doc:"of the whole machine per hour, at the decision"`
+	Requested time.Time        `json:"requested"`
+	Ready     time.Time        `json:"ready,omitzero" doc:"its agent called in; absent while it boots, and where it never did"`
+}
+
+// AttemptMachines returns the machines of attempts, by id, without those that were
+// swept meanwhile.
+func (b *Broker) AttemptMachines(ctx context.Context, attempts []*queue.Attempt) (map[string]AttemptMachine, error) {
+	out := map[string]AttemptMachine{}
+	for _, a := range attempts {
+		if _, ok := out[a.Instance]; ok {
+			continue
+		}
+		i := b.state.View().Instance(a.Instance)
+		if i == nil {
+			var err error
+			i, err = b.state.Store().Instance(ctx, a.Instance)
+			if errors.Is(err, queue.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("machine %s: %w", a.Instance, err)
+			}
+		}
+		out[i.ID] = AttemptMachine{
+			ID: i.ID, Market: marketOf(i), Shape: b.machineOf(i, 0).Shape, Slots: i.Slots, Price: i.Price,
+			Requested: i.Requested, Ready: i.Ready,
+		}
+	}
+	return out, nil
 }
 
 // InstanceView is a machine with what it holds.

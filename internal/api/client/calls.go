@@ -110,6 +110,11 @@ func (c *Client) Attempts(ctx context.Context, job string, index int, after stri
 	return out, c.get(ctx, path("jobs", job, "attempts"), q, &out)
 }
 
+// AttemptsOn returns a page of a job's attempts with the machines that they ran on.
+func (c *Client) AttemptsOn(ctx context.Context, job, after string, limit int) (out api.Attempts, err error) {
+	return out, c.get(ctx, path("jobs", job, "attempts"), values("after", after, "limit", number(limit), "machines", flag(true)), &out)
+}
+
 // The acts on one job.
 const (
 	Cancel  = "cancel"
