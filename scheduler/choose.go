@@ -84,6 +84,9 @@ type class struct {
 	suits   map[*bucket]fitted
 	choices map[load]*choice
 	paces   map[paceKey]*pace
+	// flows is what each task moves, transfers what that costs by place.
+	flows     []Flow
+	transfers map[region]*transfer
 }
 
 // choice is what the market offers a load.
@@ -131,13 +134,16 @@ func (p *pass) classOf(g *Group) *class {
 	if q := p.queue(g.Queue); q.onMachines() {
 		b = append(append(b, g.Queue...), 1)
 	}
+	for i := range g.Work.Flows {
+		b = g.Work.Flows[i].appendKey(b)
+	}
 	if c, ok := p.classes[string(b)]; ok {
 		return c
 	}
 	c := &class{
 		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), kinds: g.kindRulings(),
 		rules: g.Rules, limit: g.ceiling(), meters: p.limitsOf(g), against: g.Against(p.Facts),
-		choices: map[load]*choice{}, suits: map[*bucket]fitted{},
+		choices: map[load]*choice{}, suits: map[*bucket]fitted{}, flows: g.Work.Flows, transfers: map[region]*transfer{},
 	}
 	for _, m := range c.meters {
 		c.metered = c.metered || m.GPUs > 0 || m.PerHour > 0
@@ -256,7 +262,7 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return stale
 	case n.MaxPrice > 0 && o.Price > n.MaxPrice:
 		return overMax
-	case !l.closes.IsZero() && !p.Now.Add(p.Providers[o.Market.Provider].Capabilities.BootTime+l.stage).Before(l.closes):
+	case !l.closes.IsZero() && !p.Now.Add(p.Providers[o.Market.Provider].Capabilities.BootTime+l.in(p.Catalog.Shapes[o.shape].NetworkBps, 1)).Before(l.closes):
 		return windowCloses
 	}
 	_, over := p.over("", c, o)
@@ -344,15 +350,26 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				t.add(why, &list[0], w.rest)
 				break
 			}
-			if !whole && ready[k].closed(least) {
+			if !whole && ready[k].closed(least, 0) {
 				t.add(dearer, &list[0], w.rest)
 				break
 			}
 			w.rest -= len(list)
 			e := p.on(c, l, &shape.Shape, f.figure)
+			var floor float64
+			var done time.Duration
+			if !whole {
+				if ready[k].late() {
+					if done = p.soonest(l, f, e); ready[k].closed(0, done) {
+						t.add(dearer, &list[0], len(list))
+						continue
+					}
+				}
+				floor = p.floor(l, f, e)
+			}
 			for j := range list {
 				o := &list[j]
-				if !whole && ready[k].closed(l.floor(o.least, f, e.task)) {
+				if !whole && ready[k].closed(float64(o.least)*floor, done) {
 					t.add(dearer, o, len(list)-j)
 					break
 				}
@@ -365,7 +382,11 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 					t.add(why, o, 1)
 					continue
 				}
-				one := p.price(l, f, e, o, o.Price)
+				var moved *transfer
+				if len(c.flows) > 0 {
+					moved = p.transfer(c, o.Market.Provider, o.Market.Region)
+				}
+				one := p.price(l, f, e, o, o.Price, moved)
 				if cool, is := p.cooled(o.Market); is {
 					one.cooled = cool.Until
 					t.add(cooledDown, o, 1)
@@ -375,7 +396,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				ch.usable++
 				ready[k].add(&one)
 				if p.spare(o) > 0 {
-					one = p.price(l, f, e, o, paidFor)
+					one = p.price(l, f, e, o, paidFor, moved)
 					one.committed = true
 					ready[k].add(&one)
 				}
@@ -395,12 +416,12 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 }
 
 // options shows the best candidates, those that may be used now first.
-func (ch *choice) options(limit money.Rate) []Option {
+func (ch *choice) options(l *load, limit money.Rate) []Option {
 	if ch.best == nil {
 		for _, want := range [...]bool{false, true} {
 			for i := range ch.candidates {
 				if c := &ch.candidates[i]; c.cooled.IsZero() != want && len(ch.best) < best {
-					ch.best = append(ch.best, c.option(limit))
+					ch.best = append(ch.best, c.option(l, limit))
 				}
 			}
 		}
@@ -438,7 +459,7 @@ func (t *tally) add(r ruling, o *Offer, offers int) {
 	one := &t.ruled[r]
 	one.offers += offers
 	// The sample is the cheapest, which is the one that people ask about.
-	if one.sample == nil || cmp.Or(cmp.Compare(o.Price, one.sample.Price), o.Market.Compare(one.sample.Market)) < 0 {
+	if one.sample == nil || r != dearer && cmp.Or(cmp.Compare(o.Price, one.sample.Price), o.Market.Compare(one.sample.Market)) < 0 {
 		one.sample = o
 	}
 }

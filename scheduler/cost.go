@@ -36,16 +36,25 @@ type candidate struct {
 	deep      int           // tasks that a slot may run one after another
 	rounds    int           // that it does, as far as there are any
 	tasks     int           // that share the machine's cost
-	task      time.Duration // of one, staging not counted
-	rate      estimate      // where task is from
-	stage     time.Duration // before each
+	task      time.Duration // of one, by itself
+	in, out   time.Duration // fetching before each, sending after it
+	saves     int           // of each
+	saved     time.Duration // what they take
+	boot      time.Duration
 	delay     time.Duration // from launch to the first useful work
+	tail      time.Duration // paid after the last task
+	transfer  *transfer
+	egress    money.Amount // of one task
+	value     money.Rate   // one task's share of what an hour is worth
+	atRisk    time.Duration
+	rate      estimate // where task is from
 	cooled    time.Time
 	late      bool
 	history   policy.History
 	name      string        // of the market, for the policy
 	hold      time.Duration // that the machine is expected to be held
 	per       money.Amount  // cost of one task
+	score     money.Amount  // with the worth of the time: what is compared
 }
 
 // Bound is the price that a machine's reservations assume for life: the price on
@@ -69,8 +78,14 @@ func Bound(o *Offer, limit money.Rate) money.Rate {
 type load struct {
 	task      time.Duration // what is left of one on GPUs of the reference figure
 	reference float64
-	stage     time.Duration
+	stage     time.Duration // beside what the bytes take
+	fetch     int64         // bytes
+	send      int64
+	keep      int64 // with each save
+	saves     Saves
+	value     money.Rate
 	atRisk    time.Duration
+	whole     bool    // all of a task is at risk
 	left      float64 // share of a whole task that is left
 	source    Source
 	rates     *rates.Class // nil when nothing was measured
@@ -104,6 +119,8 @@ func (a *ask) loadOf(g *Group, running int) load {
 		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, left: left, source: source,
 		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
 	}
+	l.saves, l.value = g.Work.Saves, max(0, g.Value)
+	l.flow(g.Work.Flows)
 	if a.attribute.Name != "" {
 		if l.reference = g.Work.Figure; l.reference <= 0 {
 			l.reference = a.reference
@@ -119,66 +136,57 @@ func (a *ask) loadOf(g *Group, running int) load {
 		}
 	}
 	if l.atRisk = g.AtRisk; l.atRisk <= 0 || l.atRisk > usual {
-		l.atRisk = usual
+		l.atRisk, l.whole = usual, true
 	}
 	return l
 }
 
-// deep is how many tasks a slot may be given one after another: enough that the
-// boot is a small part of what is paid, or that a long billing unit is filled,
-// but no more than the time to the deadline holds; half of it where the work can
-// be interrupted, so that it may be tried on spot and still be in time.
-func (l *load) deep(now time.Time, boot, margin, task time.Duration, billing money.Billing) int {
-	busy := boot * (100 - bootShare) / bootShare
-	if unit := max(billing.Unit, billing.Minimum); unit >= longUnit {
-		busy = max(busy, (unit-boot)/task*task)
-	}
-	n := (busy + task - 1) / task
-	if l.deadline.After(now) {
-		room := l.deadline.Sub(now) - boot - margin
-		if l.stoppable {
-			room /= 2
-		}
-		n = min(n, room/task)
-	}
-	return int(max(1, n))
-}
-
-// rounds is how many tasks a slot runs one after another: as many as it may, at
-// least what the job's parallelism makes of it, and no more than there are.
-func (l *load) rounds(deep, slots int) int {
-	n := deep
-	if l.width > 0 && l.width < l.waiting {
-		n = max(n, (l.waiting+l.width-1)/l.width)
-	}
-	return min(n, (l.waiting+slots-1)/slots)
-}
-
 // price works out what the load costs at an offer, at that price per hour, where
-// one task takes as long as e says.
-func (s *Snapshot) price(l *load, f fitted, e estimate, o *Offer, price money.Rate) candidate {
+// one task takes as long as e says. moved is what its transfers cost there; nil is
+// nothing.
+func (s *Snapshot) price(l *load, f fitted, e estimate, o *Offer, price money.Rate, moved *transfer) candidate {
 	caps := s.Providers[o.Market.Provider].Capabilities
+	shape, slots := &s.Catalog.Shapes[f.shape], int(f.slots)
 	out := candidate{
-		offer: o, price: price, shape: &s.Catalog.Shapes[f.shape], fit: f, billing: caps.Billing, task: e.task, rate: e, stage: l.stage,
-		delay: caps.BootTime + l.stage, history: s.history(o.Market),
+		offer: o, price: price, shape: shape, fit: f, billing: caps.Billing, task: e.task, rate: e, boot: caps.BootTime,
+		in: l.in(shape.NetworkBps, slots), out: l.out(shape.NetworkBps, slots), transfer: moved, history: s.history(o.Market),
 	}
-	out.deep = l.deep(s.Now, caps.BootTime, s.Settings.Margin, e.task+l.stage, caps.Billing)
-	out.rounds = l.rounds(out.deep, int(f.slots))
-	out.tasks = max(1, min(out.rounds*int(f.slots), l.waiting))
-	out.late = l.deadline.After(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)
+	out.tail = s.regime(o.Market.Provider).tail
+	save := l.saveTime(shape.NetworkBps, slots)
+	if out.atRisk = l.atRisk; l.whole {
+		out.atRisk = e.task // whatever is done of it
+	}
+	if every, overhead, n := l.saving(e.task, save, out.history, o.Market.Kind == providers.Spot); every > 0 {
+		out.saves, out.saved = n, overhead
+		out.atRisk = min(e.task, every+save)
+	}
+	if moved != nil {
+		out.egress = more(moved.once, times(out.saves, moved.saved))
+	}
+	out.delay = out.boot + out.in
+	out.deep = l.deep(s.Now, s.Settings.Margin, slot{out.boot, out.round(), out.tail, slots, caps.Billing, price, e.source == Assumed})
+	out.rounds = l.rounds(out.deep, slots)
+	out.tasks = max(1, min(out.rounds*slots, l.waiting))
+	if l.value > 0 {
+		out.value = max(1, l.value/money.Rate(l.waiting))
+	}
+	out.late = l.due(s.Now) && out.done(s.Now.Add(s.Settings.Margin)).After(l.deadline)
 	view := out.view()
 	x := policy.Expect(&view, l.atRisk, policy.History{})
-	out.hold, out.per = x.Time, x.Cost
+	out.hold, out.per, out.score = x.Time, x.Cost, x.Score
 	return out
 }
 
-// done is when the first task would be done there, launched at now.
-func (c *candidate) done(now time.Time) time.Time { return now.Add(c.delay + c.task) }
+// round is one task on a slot, with all that belongs to it.
+func (c *candidate) round() time.Duration { return c.in + c.task + c.saved + c.out }
 
-// work is the running time of each slot: its tasks, with the staging of all but
-// the first.
+// done is when the last task of a slot would be done there, launched at now.
+func (c *candidate) done(now time.Time) time.Time { return now.Add(c.delay + c.work()) }
+
+// work is the running time of each slot: its tasks, with all that they fetch but
+// for the first.
 func (c *candidate) work() time.Duration {
-	return time.Duration(c.rounds)*(c.task+c.stage) - c.stage
+	return time.Duration(c.rounds)*c.round() - c.in
 }
 
 // view shows a candidate to the policy: one task's share of the machine.
@@ -189,54 +197,56 @@ func (c *candidate) view() policy.Candidate {
 	}
 	tasks := money.Rate(c.tasks)
 	return policy.Candidate{
-		Market: c.name, Kind: kind, Price: (c.price + tasks - 1) / tasks, Billing: c.billing,
-		Work: c.work(), Delay: c.delay, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
+		Market: c.name, Kind: kind, Price: (c.price + tasks - 1) / tasks, Billing: c.billing, Entry: c.egress, Tail: c.tail,
+		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
 
-// floor is a cost that no offer of that price comes below, for one task of that
-// length: the work alone, with no boot and no preemption, shared by as many tasks
-// as run at once. An expectation is rounded to the second, so half a second is
-// forgiven.
-func (l *load) floor(price money.Rate, f fitted, task time.Duration) float64 {
-	seconds := max(0, task.Seconds()-0.5)
-	return float64(price) * seconds / 3600 / float64(min(int(f.slots), l.waiting)) * (1 - 1e-9)
-}
-
-// compare orders candidates: in time before late, then by cost, delay and
-// market; of the late ones the first to be done is the best.
+// compare orders candidates: in time before late, then by cost and the worth of
+// the time, delay and market; of the late ones the first to be done is the best.
 func (c *candidate) compare(o *candidate) int {
 	order := truth(c.late, o.late)
 	if order == 0 && c.late {
-		order = cmp.Compare(c.delay+c.task, o.delay+o.task)
+		order = cmp.Compare(c.delay+c.work(), o.delay+o.work())
 	}
-	if order = cmp.Or(order, cmp.Compare(c.per, o.per), cmp.Compare(c.delay, o.delay)); order != 0 {
+	if order = cmp.Or(order, cmp.Compare(c.score, o.score), cmp.Compare(c.delay, o.delay)); order != 0 {
 		return order
 	}
 	return cmp.Or(c.offer.Market.Compare(o.offer.Market), truth(o.committed, c.committed))
 }
 
 // option shows a candidate's cost in parts, for one task.
-func (c *candidate) option(limit money.Rate) Option {
+func (c *candidate) option(l *load, limit money.Rate) Option {
+	p := Parts{Total: c.per, Egress: min(c.per, c.egress), Waiting: c.score - c.per}
+	left := p.Total - p.Egress
 	exact := func(d time.Duration) money.Amount {
-		a, err := money.Charge(d, c.price, money.Billing{Unit: time.Nanosecond})
+		a, err := money.Charge(max(0, d), c.price, money.Billing{Unit: time.Nanosecond})
 		if err != nil {
 			return money.MaxAmount
 		}
 		return a / money.Amount(c.tasks)
 	}
-	p := Parts{Total: c.per, Boot: min(c.per, exact(c.delay))}
-	p.Work = min(c.per-p.Boot, exact(c.work()))
-	if c.offer.Market.Kind == providers.Spot {
-		p.Redo = min(c.per-p.Boot-p.Work, max(0, exact(c.hold)-p.Boot-p.Work))
+	take := func(a money.Amount) money.Amount {
+		a = min(left, max(0, a))
+		left -= a
+		return a
 	}
-	p.Rounding = c.per - p.Boot - p.Work - p.Redo
+	rounds := time.Duration(c.rounds)
+	p.Boot = take(exact(c.boot))
+	p.Work = take(exact(rounds * c.task))
+	p.Staging = take(exact(rounds * (c.in + c.out)))
+	p.Saves = take(exact(rounds * c.saved))
+	if c.offer.Market.Kind == providers.Spot {
+		p.Redo = take(exact(c.hold) - p.Boot - p.Work - p.Staging - p.Saves)
+	}
+	p.Idle = take(exact(c.tail))
+	p.Rounding = left
 	low, high := rates.Band(c.task, c.rate.spread)
 	return Option{
 		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
-		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Delay: c.delay,
-		Time: c.task, Rate: c.rate.source, RateOn: c.rate.on, Low: low, High: high,
-		Late: c.late, Cooled: c.cooled, Committed: c.committed, Cost: p,
+		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Machines: l.machines(c), Delay: c.delay, Time: c.task, Done: c.delay + c.work(),
+		Rate: c.rate.source, RateOn: c.rate.on, Low: low, High: high,
+		Late: c.late, Cooled: c.cooled, Committed: c.committed, Cost: p, Notes: c.assumptions(l),
 	}
 }
 
@@ -246,14 +256,21 @@ type top struct {
 	list []candidate
 }
 
-// closed reports whether no candidate that costs at least floor, in nano-units,
-// can enter.
-func (t *top) closed(floor float64) bool {
+// late reports whether it is full of candidates of which some miss the deadline.
+func (t *top) late() bool { return len(t.list) == t.n && t.list[t.n-1].late }
+
+// closed reports whether no candidate that costs at least floor, in nano-units, and
+// is done in no less than done can enter.
+func (t *top) closed(floor float64, done time.Duration) bool {
 	if len(t.list) < t.n {
 		return false
 	}
 	last := &t.list[t.n-1]
-	return !last.late && floor > float64(last.per)
+	dearer := floor > float64(last.score)
+	if took := last.delay + last.work(); last.late {
+		return done > took || done == took && dearer
+	}
+	return dearer
 }
 
 func (t *top) add(c *candidate) {

@@ -84,7 +84,7 @@ func ExplainResult(s *Snapshot, m *Memo, r *Result, group string) (e Explanation
 	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
 	ch := p.look(c, &l, true)
 	e.Considered, e.Usable, e.Reasons = ch.considered, ch.usable, ch.reasons
-	e.Options = ch.options(c.limit)
+	e.Options = ch.options(&l, c.limit)
 	if e.Chosen = e.Decision.Launched > 0; e.Chosen {
 		e.Options = chosenFirst(e.Options, e.Decision.Best[0])
 	}
@@ -107,7 +107,7 @@ func (p *pass) otherwise(g *Group, as *choice) []Counterfactual {
 		if one == nil || now != nil && one.compare(now) >= 0 {
 			continue
 		}
-		cf := Counterfactual{Relax: relax, Option: one.option(c.limit), Why: p.allow(one, relax, g)}
+		cf := Counterfactual{Relax: relax, Option: one.option(&l, c.limit), Why: p.allow(one, relax, g)}
 		if now != nil {
 			cf.Saves = max(0, now.per-one.per)
 		}

@@ -61,9 +61,9 @@ type fitSet struct {
 	order  [len(kinds)][]ranked
 	byGPU  [len(kinds)][]ranks
 	offers [len(kinds)]int
-	// fastest is the greatest figure of a fit.
-	fastest float64
-	unfit   []Count // offers of shapes that do not fit
+	// fastest is the greatest figure of a fit, slowest the least.
+	fastest, slowest float64
+	unfit            []Count // offers of shapes that do not fit
 }
 
 // fitted is a shape that fits.
@@ -493,6 +493,9 @@ func (f *fitSet) sort(c *Catalog, k int) {
 	for i := range f.fits {
 		one := &f.fits[i]
 		f.fastest = max(f.fastest, one.figure)
+		if f.slowest == 0 || one.figure < f.slowest {
+			f.slowest = one.figure
+		}
 		if list := c.Shapes[one.shape].list(k); len(list) > 0 {
 			order = append(order, ranked{int32(i), float64(firstPrice(list)) / (float64(one.slots) * one.figure)})
 		}

@@ -56,11 +56,13 @@ type pass struct {
 	meters    meters                   // what is in use under the owner's limits
 	committed []int                    // machines on each commitment
 	overdue   map[string]int           // by machine: tasks on it that should have ended long ago
+	spans     map[string]span          // by machine: of the tasks that run on it
 	coming    map[providers.Market]int // machines under way
 	launching int
 	jobTasks  map[string]int     // running
 	jobPlaced map[string]int     // by this pass
 	views     []policy.Candidate // room for decide
+	regimes   []regime
 	out       Result
 }
 
@@ -69,7 +71,7 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		overdue: map[string]int{}, coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
+		overdue: map[string]int{}, spans: make(map[string]span, len(s.Running)), coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
 		p.launching += prov.Launching
@@ -77,9 +79,11 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	for i := range s.Running {
 		g := &s.Running[i].Group
 		p.expect(&s.Running[i])
+		ran := p.spans[s.Running[i].Machine]
+		p.spans[s.Running[i].Machine] = span{ran.tasks + 1, ran.ran + max(0, s.Now.Sub(s.Running[i].Since))}
 		p.jobTasks[g.Job]++
 	}
-	p.quotas = newRoom(s)
+	p.quotas, p.regimes = newRoom(s), s.regimes()
 	p.index(s.Machines)
 	p.measure()
 	p.commit()
@@ -199,7 +203,7 @@ func (p *pass) place(g *Group, d *Decision) {
 // policy picks; where that has no more, in the next that it picks.
 func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 	ch := p.choose(c, *l)
-	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(c.limit)
+	d.Considered, d.Usable, d.Reasons, d.Best = ch.considered, ch.usable, ch.reasons, ch.options(l, c.limit)
 	for k := range kinds {
 		p.wake(p.Catalog.staleAt(k, p.Now, p.Settings.Stale))
 	}
@@ -220,7 +224,7 @@ func (p *pass) rent(g *Group, c *class, l *load, room int, d *Decision) {
 			return
 		}
 		if d.Launched == 0 {
-			d.Best = chosenFirst(d.Best, left[answer.Market].option(c.limit))
+			d.Best = chosenFirst(d.Best, left[answer.Market].option(l, c.limit))
 		}
 		if p.launch(g, c, l, &left[answer.Market], room, d, answer.Why) {
 			return
@@ -269,6 +273,8 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	switch {
 	case d.Launched == 0:
 		d.Why = reason.New("follows", "tasks", rest, "rounds", one.deep)
+	case rest > 0 && d.Placed < room && l.due(p.Now) && !one.late:
+		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.rounds, "by", clock(l.deadline))
 	case rest > 0 && d.Placed < room:
 		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.deep)
 	case one.committed:

@@ -218,7 +218,7 @@ func (p *pass) tooLate(c *class, l *load, b *bucket, f fitted) bool {
 		return false
 	}
 	task := p.on(c, l, b.shape, f.figure).task
-	if !p.Now.Add(l.stage + task).After(l.deadline) {
+	if !p.Now.Add(l.in(b.shape.NetworkBps, int(f.slots)) + task).After(l.deadline) {
 		return false
 	}
 	best := p.choose(c, *l).ready()
@@ -289,9 +289,11 @@ func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 	if best == nil {
 		return true
 	}
-	task := p.on(c, l, b.shape, f.figure).task + l.stage
+	e := p.on(c, l, b.shape, f.figure)
+	task := e.task
 	slots := int(f.slots)
-	rounds := l.rounds(l.deep(p.Now, 0, p.Settings.Margin, task, r.billing), slots)
+	task += l.in(b.shape.NetworkBps, slots) + l.out(b.shape.NetworkBps, slots)
+	rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{round: task, slots: slots, billing: r.billing, price: r.price, guess: e.source == Assumed}), slots)
 	busy := time.Duration(rounds) * task
 	if r.billing.Unit >= longUnit && !r.machine.Born.IsZero() {
 		lived := max(1, p.Now.Sub(r.machine.Born))
@@ -348,7 +350,7 @@ func (p *pass) expect(r *Running) {
 // for it by itself.
 func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 	pl := p.pools[g.pool()]
-	if one.deep < 2 || pl == nil || pl.cuts[c.slotKey] == nil || !g.Interruptible && p.capped(g) != "" {
+	if one.deep < 2 && !l.due(p.Now) || pl == nil || pl.cuts[c.slotKey] == nil || !g.Interruptible && p.capped(g) != "" {
 		return 0
 	}
 	busy, used := pl.cuts[c.slotKey], 0
@@ -356,17 +358,24 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 		if f := p.suits(c, b); f.slots == 0 || p.tooLate(c, l, b, f) {
 			continue
 		}
-		if c.limit <= 0 {
-			used += b.used - p.overdueOn(b)
+		if c.limit <= 0 && !l.due(p.Now) {
+			used += (b.used - p.overdueOn(b)) * (one.deep - 1)
 			continue
 		}
 		for _, r := range b.machines {
-			if c.affords(r) {
-				used += r.used - p.overdueAt(r)
+			switch n := r.used - p.overdueAt(r); {
+			case n == 0 || !c.affords(r):
+			case l.due(p.Now):
+				more, holds := p.following(l, r, one)
+				if used += n * more; more > 0 {
+					p.wake(p.Now.Add(holds))
+				}
+			default:
+				used += n * (one.deep - 1)
 			}
 		}
 	}
-	return max(0, used*(one.deep-1)-int(busy.claimed/(one.task+one.stage)))
+	return max(0, used-int(busy.claimed/one.round()))
 }
 
 func (p *pass) overdueOn(b *bucket) (n int) {
@@ -389,7 +398,7 @@ func (p *pass) overdueAt(r *host) int {
 func (p *pass) claim(g *Group, c *class, one *candidate, tasks int) {
 	if pl := p.pools[g.pool()]; pl != nil && tasks > 0 {
 		cut := pl.cut(c.slotKey)
-		more := float64(cut.claimed) + float64(tasks)*float64(one.task+one.stage)
+		more := float64(cut.claimed) + float64(tasks)*float64(one.round())
 		cut.claimed = time.Duration(min(more, float64(math.MaxInt64/2)))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/rates"
@@ -35,7 +36,7 @@ func chance(t *rapid.T, name string, percent int) bool {
 }
 
 func genShape(t *rapid.T) providers.Shape {
-	s := providers.Shape{GPUs: pick(t, "gpus", 0, 0.125, 1, 1, 1, 2, 8.0), VCPU: pick(t, "vcpus", 0, 2, 4, 8.0), Memory: pick[int64](t, "mem", 0, 16<<30, 64<<30)}
+	s := providers.Shape{NetworkBps: pick[int64](t, "network", 0, 1e9, 1e11), GPUs: pick(t, "gpus", 0, 0.125, 1, 1, 1, 2, 8.0), VCPU: pick(t, "vcpus", 0, 2, 4, 8.0), Memory: pick[int64](t, "mem", 0, 16<<30, 64<<30)}
 	if s.GPUs > 0 {
 		s.GPU = pick(t, "gpu", models...)
 		s.GPUName = s.GPU
@@ -142,6 +143,19 @@ func genGroup(t *rapid.T, i int) scheduler.Group {
 	}
 	g.Work = scheduler.Work{Task: pick(t, "task", 0, 20*time.Second, 5*time.Minute, 3*time.Hour), Stage: pick(t, "stage", 0, time.Minute)}
 	g.Work.Rates = genRates(t)
+	for _, what := range []string{"inputs", "outputs", "checkpoint"} {
+		if chance(t, what, 30) {
+			g.Work.Flows = append(g.Work.Flows, scheduler.Flow{
+				What: what, Way: map[string]scheduler.Way{"inputs": scheduler.Fetch, "outputs": scheduler.Send, "checkpoint": scheduler.Keep}[what],
+				Bytes: pick[int64](t, what+" bytes", 0, 1e6, 1e9, 2e12), Unknown: chance(t, what+" unknown", 20),
+				At: pick(t, what+" at", egress.Place{}, egress.Place{Cloud: "aws", Region: "us-east-1"}, egress.Place{Cloud: "gcp", Region: "a"}, egress.Place{Cloud: egress.OnPremises}),
+			})
+		}
+	}
+	if chance(t, "saves", 40) {
+		g.Work.Saves = scheduler.Saves{On: true, Every: pick(t, "every", 0, 0, time.Minute, time.Hour), Time: pick(t, "save", 0, 0, 10*time.Second, time.Hour)}
+	}
+	g.Value = pick(t, "value", 0, 0, money.Rate(money.Unit), 1000*money.Rate(money.Unit))
 	if chance(t, "due", 30) {
 		g.Deadline = schedtest.Start.Add(pick(t, "deadline", -time.Minute, 30*time.Minute, 10*time.Hour))
 	}
@@ -193,6 +207,7 @@ func genRules(t *rapid.T, of string) scheduler.Rules {
 func genWorld(t *rapid.T) *schedtest.World {
 	w := schedtest.New()
 	caps := w.Providers["sim"].Capabilities
+	w.Providers["sim"] = scheduler.Provider{Capabilities: caps, Cloud: pick(t, "cloud", "", "aws", "gcp", "lambda")}
 	caps.Billing, caps.StopTime = money.Billing{Unit: time.Hour}, time.Minute
 	w.Providers["hourly"] = scheduler.Provider{Capabilities: caps}
 	caps.SelfEnd = providers.EndGuest
@@ -385,6 +400,7 @@ func TestEarlyStopLosesNothing(t *testing.T) {
 // single is one job without limits of time, so that only money decides.
 func single(t *rapid.T) *schedtest.World {
 	w := schedtest.New()
+	w.Providers["sim"] = scheduler.Provider{Capabilities: w.Providers["sim"].Capabilities, Cloud: pick(t, "cloud", "", "aws", "gcp", "lambda")}
 	for range rapid.IntRange(1, 20).Draw(t, "offers") {
 		o := genOffer(t)
 		o.Type, o.Capacity, o.Provider = fmt.Sprint(len(w.Offers)), 0, "sim"
@@ -396,11 +412,12 @@ func single(t *rapid.T) *schedtest.World {
 	return w
 }
 
+// cost is what is compared: what one task costs, and what its time is worth.
 func cost(d *scheduler.Decision) money.Amount {
 	if d.Launched == 0 {
 		return money.MaxAmount
 	}
-	return d.Best[0].Cost.Total
+	return d.Best[0].Cost.Total + d.Best[0].Cost.Waiting
 }
 
 func TestOneMoreOfferNeverCostsMore(t *testing.T) {

@@ -99,27 +99,41 @@ type Option struct {
 	Price  money.Rate       `json:"price"` // of the whole machine
 	Bound  money.Rate       `json:"bound"` // that its reservations would assume
 	Slots  int              `json:"slots"`
-	Rounds int              `json:"rounds"`           // tasks that each slot runs one after another
-	Tasks  int              `json:"tasks"`            // that the cost is shared by, on one machine
-	Delay  time.Duration    `json:"delay"`            // from launch to useful work, in nanoseconds
-	Time   time.Duration    `json:"time"`             // for one task, delay not counted, in nanoseconds
-	Rate   Source           `json:"rate"`             // measured, scaled, given, modelled, assumed: where Time is from
-	RateOn string           `json:"rate_on,omitzero"` // the GPU that was measured, where it is another or on other machines
-	Low    time.Duration    `json:"time_low"`         // eight tasks of ten are expected to take between Low
-	High   time.Duration    `json:"time_high"`        // and High, in nanoseconds
-	Late   bool             `json:"late,omitzero"`    // not done by the deadline
-	Cooled time.Time        `json:"cooled,omitzero"`  // left alone until then
+	Rounds int              `json:"rounds"` // tasks that each slot runs one after another
+	Tasks  int              `json:"tasks"`  // that the cost is shared by, on one machine
+	// Machines is how many the waiting tasks take: with a deadline, what is needed
+	// to be done by then.
+	Machines int           `json:"machines"`
+	Delay    time.Duration `json:"delay"`            // from launch to useful work, in nanoseconds
+	Time     time.Duration `json:"time"`             // for one task by itself, in nanoseconds
+	Done     time.Duration `json:"done"`             // from launch to the end of the last of its tasks, undisturbed, in nanoseconds
+	Rate     Source        `json:"rate"`             // measured, scaled, given, modelled, assumed: where Time is from
+	RateOn   string        `json:"rate_on,omitzero"` // the GPU that was measured, where it is another or on other machines
+	Low      time.Duration `json:"time_low"`         // eight tasks of ten are expected to take between Low
+	High     time.Duration `json:"time_high"`        // and High, in nanoseconds
+	Late     bool          `json:"late,omitzero"`    // not done by the deadline
+	Cooled   time.Time     `json:"cooled,omitzero"`  // left alone until then
 	// Committed: paid for already, so that the cost is 0. Price and Bound are what is
 	// reserved all the same.
 	Committed bool  `json:"committed,omitzero"`
 	Cost      Parts `json:"cost"`
+	// Notes say what the estimate takes for granted, and what it leaves out.
+	Notes []reason.Reason `json:"notes,omitzero"`
 }
 
-// Parts are what one task costs.
+// Parts are what one task costs: its share of its machine, and what it moves. All
+// but Waiting sum to Total.
 type Parts struct {
 	Total    money.Amount `json:"total"`
-	Boot     money.Amount `json:"boot"`     // until useful work: boot and staging of the first task
-	Work     money.Amount `json:"work"`     // with the staging of the tasks that follow
+	Boot     money.Amount `json:"boot"`
+	Staging  money.Amount `json:"staging"`  // the machine's time while inputs are fetched and outputs sent
+	Work     money.Amount `json:"work"`     // the task by itself
+	Saves    money.Amount `json:"saves"`    // the machine's time while checkpoints are saved
 	Redo     money.Amount `json:"redo"`     // expected, for spot
-	Rounding money.Amount `json:"rounding"` // by the billing unit
+	Egress   money.Amount `json:"egress"`   // bytes between regions and clouds
+	Rounding money.Amount `json:"rounding"` // by the billing unit and minimum
+	Idle     money.Amount `json:"idle"`     // until the machine is let go
+	// Waiting is what the time until the job is done is worth to it. It decides
+	// with Total between options, and is not spent.
+	Waiting money.Amount `json:"waiting,omitzero"`
 }

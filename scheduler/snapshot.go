@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/rates"
@@ -17,6 +18,8 @@ import (
 type Snapshot struct {
 	Now   time.Time
 	Facts *gpu.Table
+	// Egress is what moving bytes costs; nil knows no price.
+	Egress *egress.Table
 
 	Catalog   *Catalog
 	Groups    []Group
@@ -56,7 +59,7 @@ type Settings struct {
 // Provider is what the broker knows of an account.
 type Provider struct {
 	Capabilities providers.Capabilities
-	Cloud        string        // "aws", "lambda", …: tells apart regions of one name; "" unknown
+	Cloud        string        // "aws", "lambda", …: tells apart regions of one name, and has egress prices; "" unknown
 	Projects     []string      // that may use it; empty means all
 	GuestEnd     bool          // the owner accepts machines that only end themselves
 	Ready        reason.Reason // zero when launches are allowed, else why not
@@ -106,7 +109,9 @@ type Work struct {
 	// Figure 0 means that nobody said which GPU: the fastest that may be used.
 	Figure float64
 	Source string        // given, assumed: where Task comes from
-	Stage  time.Duration // fetching inputs and checkpoint
+	Stage  time.Duration // before each task, beside what its bytes take
+	Flows  []Flow        // what each task moves
+	Saves  Saves
 	// Rates are what was measured of jobs alike; nil when nothing was. They come
 	// before Task. Groups whose jobs are alike share them.
 	Rates *rates.Class
@@ -139,6 +144,7 @@ type Group struct {
 	Opens         time.Time // the window's next opening when it is closed now; zero when open
 	Closes        time.Time // the window's end when it is open; zero when there is none
 	Policy        policy.Name
+	Value         money.Rate // of an hour until the job is done; 0 is none
 	SpotAllowed   bool
 	OnDemand      string // auto, never, last-resort
 	Patience      time.Duration

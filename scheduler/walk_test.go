@@ -34,14 +34,24 @@ func TestTheWalkNeverOverrates(t *testing.T) {
 				Shape:  shapeOf(), Price: money.Rate(1+random.Int64N(500)) * money.Rate(money.Unit) / 100, Seen: now,
 			})
 		}
+		caps := providers.Capabilities{Billing: money.Billing{Unit: time.Second}}
+		settings := Settings{}
+		if round%3 == 0 { // a boot and an idle time, and units that are paid whole
+			caps.BootTime, settings.Idle = time.Duration(random.IntN(600))*time.Second, time.Duration(random.IntN(600))*time.Second
+			caps.Billing.Unit = []time.Duration{time.Second, time.Minute, time.Hour}[random.IntN(3)]
+		}
 		s := &Snapshot{
-			Now: now, Facts: gpu.Builtin(), Catalog: NewCatalog(1, offers),
-			Providers: map[string]Provider{"sim": {Capabilities: providers.Capabilities{Billing: money.Billing{Unit: time.Second}}}},
+			Settings: settings,
+			Now:      now, Facts: gpu.Builtin(), Catalog: NewCatalog(1, offers),
+			Providers: map[string]Provider{"sim": {Capabilities: caps}},
 		}
 		g := &Group{
 			ID: "g", Job: "g", Waiting: 1 + random.IntN(4), Left: []float64{1, 0.3}[random.IntN(2)], Limit: -1,
 			Needs: Needs{GPUs: float64(1 + round%2), Figure: []string{"fp32", ""}[round/2%2]},
 			Work:  Work{Task: time.Duration(random.Int64N(int64(3 * time.Hour)))},
+		}
+		if round%6 == 0 {
+			g.Waiting, g.Deadline = 1+random.IntN(400), now.Add(time.Duration(random.Int64N(int64(48*time.Hour))))
 		}
 		var shelf rates.Shelf
 		for range random.IntN(6) {
@@ -72,8 +82,8 @@ func TestTheWalkNeverOverrates(t *testing.T) {
 			e := p.on(c, &l, &shape.Shape, f.figure)
 			for i := range shape.OnDemand {
 				o := &shape.OnDemand[i]
-				one := p.price(&l, f, e, o, o.Price)
-				if least > float64(one.per) || l.floor(o.least, f, e.task) > float64(one.per) {
+				one := p.price(&l, f, e, o, o.Price, nil)
+				if least > float64(one.per) || float64(o.least)*p.floor(&l, f, e) > float64(one.per) || p.soonest(&l, f, e) > one.delay+one.work() {
 					t.Fatalf("round %d: %s costs %s, and the walk says %g at the least (%+v)", round, o.Market, one.per, least, e)
 				}
 				shown++

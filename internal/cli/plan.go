@@ -244,7 +244,7 @@ func (a *app) explain(name string, p api.Plan) error {
 		}
 		line("cost", cost)
 		if d.Placed == d.Waiting {
-			done := p.Now.Add(best.Delay + time.Duration(max(best.Rounds, 1))*best.Time)
+			done := p.Now.Add(best.Done)
 			line("done", local(done)+", "+a.look.age(done)+undisturbed(best))
 		}
 	}
@@ -256,7 +256,7 @@ func (a *app) explain(name string, p api.Plan) error {
 		line("next look", local(d.Again)+", "+a.look.age(d.Again))
 	}
 	if len(p.Options) > 0 {
-		b.WriteString("\n" + a.options(p.Options, p.Chosen, currency))
+		b.WriteString("\n" + options(p.Options, p.Chosen, d.Waiting, currency))
 	}
 	if len(p.Otherwise) > 0 {
 		b.WriteString("\n  otherwise, for one task\n")
@@ -333,24 +333,6 @@ func launches(list []api.Launch) string {
 		out = append(out, fmt.Sprintf("%d × %s (%s)", n[k], k.market, k.gpus))
 	}
 	return strings.Join(out, ", ")
-}
-
-// options shows ways to do the work with what one task costs, in parts.
-func (a *app) options(list []scheduler.Option, chosen bool, currency string) string {
-	t := table{head: []string{"", currency + "/TASK", "BOOT", "WORK", "REDO", "ROUND", "TIME", currency + "/H", "KIND", "GPU", "WHERE"}, right: []int{1, 2, 3, 4, 5, 6, 7}, flexible: []int{9, 10}}
-	for i, o := range list {
-		mark := ""
-		if i == 0 && chosen {
-			mark = "→"
-		}
-		kind := string(o.Market.Kind)
-		if o.Committed {
-			kind = "paid"
-		}
-		t.row(mark, part(o.Cost.Total), part(o.Cost.Boot), part(o.Cost.Work), part(o.Cost.Redo), part(o.Cost.Rounding),
-			span(o.Time), part(money.Amount(o.Price)), kind, gpus(o.Shape), where(o.Market))
-	}
-	return t.String()
 }
 
 // part shows a part of a cost, so that the parts of a table line up.

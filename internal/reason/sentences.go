@@ -172,7 +172,7 @@ var Sentences = map[Code]string{
 	"chosen":       "{why|prose}",
 	"committed":    "{market|market} is paid for already; {used} of {machines|machine} are in use with it",
 	"reused":       "on machines that are already paid for[: {tasks|task}]",
-	"in_turn":      "{machines|machine} launched; the rest follows on them in {rounds|round}",
+	"in_turn":      "{machines|machine} launched; the rest follows on them in {rounds|round}[, needed to be done by {by}]",
 	"follows":      "follows on machines that work now, in at most {rounds|round}[: {tasks|task}]",
 	"sold_out":     "all that {offers|fitting offer} had is under way",
 	"kept_for":     "what is free of [{budget|budget}][{what}] is kept for job {job}, which has waited long",
@@ -182,6 +182,12 @@ var Sentences = map[Code]string{
 	"needs_memory":  "{what} needs {memory} of GPU memory[; {assumed}]",
 	"needs_streams": "{streams|stream} at once[, each {video}]",
 	"needs_seats":   "{users|seat} with {memory|size} of frame buffer each[, {video}][; assumed: {assumed}]",
+	// What an estimate takes for granted, and what it leaves out.
+	"bandwidth_assumed":   "the bandwidth is not known, and taken for {gbps} Gbit/s",
+	"save_assumed":        "nobody knows how long a save takes: {time} is assumed",
+	"egress_unknown":      "what moving {what} from {from} to {to} costs is not known, and not counted",
+	"egress_size_unknown": "egress of {what} at {price|money} a GB is not counted: its size is not known",
+	"size_unknown":        "the size of {what} is not known: the time to move it is not counted",
 	// What would help.
 	"if_max_price":     "with a price limit of {price|rate} USD/h",
 	"if_region":        "with region {region} allowed",

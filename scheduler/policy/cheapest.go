@@ -31,10 +31,13 @@ func cheapest(v *View) Decision {
 		since = v.Now
 	}
 	patient := since.Add(max(0, v.Patience))
-	dear := v.cost(c)
-	inTime := func(o *Candidate) bool { return v.cost(o) < dear && !o.Hint.CooledUntil.After(patient) }
+	// A wait is worth what its time is.
+	dear := v.score(c)
+	inTime := func(o *Candidate) bool {
+		return !o.Hint.CooledUntil.After(patient) && sum(v.score(o), worth(o.Value, v.readyIn(o))) < dear
+	}
 	if until := v.nextReady(inTime); !until.IsZero() {
-		d := wait(Why{Code: Patience, Cost: dear}, until)
+		d := wait(Why{Code: Patience, Cost: v.cost(c)}, until)
 		d.Why.Latest = patient
 		return d
 	}
@@ -49,19 +52,18 @@ func cheapestMove(v *View) Decision {
 	if !cur.Running {
 		return v.stay(Why{Code: Launching}, time.Time{})
 	}
-	stay := v.stayCost()
+	stay := v.stayed().Score
 	limit := stay - money.Amount(float64(stay)*MoveGain)
 	pays := func(c *Candidate) bool {
 		overlap, err := money.Charge(c.Delay, cur.Price, money.Billing{})
 		if err != nil {
 			return false
 		}
-		total, err := money.Add(v.cost(c), overlap)
-		return err == nil && c.Market != cur.Market && total < limit
+		return c.Market != cur.Market && sum(v.score(c), overlap) < limit
 	}
 	if at := v.best(func(c *Candidate) bool { return v.ready(c) && pays(c) }); at >= 0 {
 		d := v.launch(at, Why{Code: MovePays}, v.nextReady(pays))
-		d.Why.Instead = stay
+		d.Why.Instead = v.stayed().Cost
 		return d
 	}
 	return v.stay(Why{Code: CheapestHeld}, v.nextReady(pays))

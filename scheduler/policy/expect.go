@@ -21,8 +21,10 @@ type Expectation struct {
 	// Time that the machine is held, to the second: delays, redone work and work.
 	Time        time.Duration
 	Preemptions float64
-	// Cost = entry + Time at the price, money.MaxAmount if it does not fit.
+	// Cost = entry + Time and tail at the price, money.MaxAmount if it does not fit.
 	Cost money.Amount
+	// Score = Cost + Time at its value: what candidates are compared by.
+	Score money.Amount
 }
 
 // Expect returns what finishing at c takes from a fresh launch, for work that
@@ -41,7 +43,7 @@ func expectFrom(c *Candidate, atRisk time.Duration, prior History, fresh bool) E
 	var hold, lost float64
 	if c.Kind == Spot && work > 0 {
 		lambda := 1 / Life(c.History, prior).Seconds()
-		s := min(atRisk, c.Work).Seconds()
+		s := min(c.atRisk(atRisk), c.Work).Seconds()
 		redo := 1.0
 		if x := lambda * s; x > 0 {
 			redo = math.Expm1(min(x, 40)) / x
@@ -56,7 +58,7 @@ func expectFrom(c *Candidate, atRisk time.Duration, prior History, fresh bool) E
 	}
 	hold = math.Round(min(hold, never.Seconds()))
 	e := Expectation{Time: time.Duration(hold) * time.Second, Preemptions: lost * hold}
-	cost, err := money.Charge(e.Time, c.Price, c.Billing)
+	cost, err := money.Charge(e.Time+c.Tail, c.Price, c.Billing)
 	if err == nil {
 		cost, err = money.Add(cost, c.Entry)
 	}
@@ -64,7 +66,37 @@ func expectFrom(c *Candidate, atRisk time.Duration, prior History, fresh bool) E
 		cost = money.MaxAmount
 	}
 	e.Cost = cost
+	e.Score = sum(e.Cost, worth(c.Value, e.Time))
 	return e
+}
+
+// atRisk is what one preemption undoes there at most.
+func (c *Candidate) atRisk(otherwise time.Duration) time.Duration {
+	if c.AtRisk > 0 {
+		return c.AtRisk
+	}
+	return otherwise
+}
+
+// worth is what a length of time is worth.
+func worth(value money.Rate, d time.Duration) money.Amount {
+	if value <= 0 || d <= 0 {
+		return 0
+	}
+	a, err := money.Charge(d, value, money.Billing{Unit: time.Nanosecond})
+	if err != nil {
+		return money.MaxAmount
+	}
+	return a
+}
+
+// sum adds amounts; what does not fit is [money.MaxAmount].
+func sum(a, b money.Amount) money.Amount {
+	s, err := money.Add(a, b)
+	if err != nil {
+		return money.MaxAmount
+	}
+	return s
 }
 
 // Life is the mean time to a preemption in a market with that history, drawn

@@ -92,6 +92,13 @@ type Candidate struct {
 	Delay time.Duration
 	// Entry is paid once on entering, such as moving the data there.
 	Entry money.Amount
+	// Tail is how long the machine is paid on when the work is done.
+	Tail time.Duration
+	// AtRisk, where it is not 0, counts there instead of the view's.
+	AtRisk time.Duration
+	// Value is what an hour until the work is done is worth. It counts where
+	// candidates are compared, and is no cost.
+	Value money.Rate
 	Hint  Hint
 	// History feeds the hazard estimate of spot.
 	History History
@@ -212,10 +219,10 @@ func (v *View) best(ok func(*Candidate) bool) int {
 	return at
 }
 
-// before orders candidates by expected cost to finish, then delay, then name.
+// before orders candidates by score, then delay, then name.
 func (v *View) before(a, b *Candidate) bool {
 	return cmp.Or(
-		cmp.Compare(v.cost(a), v.cost(b)),
+		cmp.Compare(v.score(a), v.score(b)),
 		cmp.Compare(a.Delay, b.Delay),
 		cmp.Compare(a.Market, b.Market),
 	) < 0
@@ -224,14 +231,14 @@ func (v *View) before(a, b *Candidate) bool {
 // cost is the expected cost to finish from a fresh launch.
 func (v *View) cost(c *Candidate) money.Amount { return Expect(c, v.AtRisk, v.Prior).Cost }
 
-// stayCost is the expected cost to finish where the work is now.
-func (v *View) stayCost() money.Amount {
+// score is cost with the worth of the time: what is compared.
+func (v *View) score(c *Candidate) money.Amount { return Expect(c, v.AtRisk, v.Prior).Score }
+
+// stayed is the expectation of finishing where the work is now.
+func (v *View) stayed() Expectation {
 	c := v.Current.Candidate
 	c.Entry = 0
-	if v.Current.Running {
-		return expectFrom(&c, v.AtRisk, v.Prior, false).Cost
-	}
-	return v.cost(&c)
+	return expectFrom(&c, v.AtRisk, v.Prior, !v.Current.Running)
 }
 
 // nextReady is the earliest end of a cool-down among the candidates that ok
@@ -277,7 +284,7 @@ func (v *View) launch(at int, why Why, until time.Time) Decision {
 
 func (v *View) stay(why Why, until time.Time) Decision {
 	c := &v.Current.Candidate
-	why.Market, why.Price, why.Cost = c.Market, c.Price, v.stayCost()
+	why.Market, why.Price, why.Cost = c.Market, c.Price, v.stayed().Cost
 	return Decision{Action: Stay, Market: -1, Why: why, Until: until}
 }
 

@@ -32,13 +32,13 @@ func uniform(v *View) Decision {
 	}
 }
 
-// stayOrBest is the expected cost of the current placement if ok accepts it,
-// else of the best candidate that it accepts.
+// stayOrBest is the score of the current placement if ok accepts it, else of the
+// best candidate that it accepts.
 func (v *View) stayOrBest(ok func(*Candidate) bool) money.Amount {
 	if v.Current != nil && ok(&v.Current.Candidate) {
-		return v.stayCost()
+		return v.stayed().Score
 	}
-	return v.cost(&v.Candidates[v.best(ok)])
+	return v.score(&v.Candidates[v.best(ok)])
 }
 
 // line is a view with what the rules of Uniform Progress need.
@@ -48,7 +48,7 @@ type line struct {
 	// may still pass without progress before it, launched then, could be late.
 	net   int
 	slack time.Duration
-	// instead is the expected cost of the on-demand machine used otherwise.
+	// instead is the score of the on-demand machine used otherwise.
 	instead money.Amount
 }
 
@@ -56,11 +56,11 @@ type line struct {
 // preemption undoes, and the time until it is noticed. Having just that much is
 // too little, as in the papers: spot is left at once when nothing is to spare.
 func (u *line) entry(c *Candidate) time.Duration {
-	return c.Delay + min(u.AtRisk, c.Work) + u.Look
+	return c.Delay + min(c.atRisk(u.AtRisk), c.Work) + u.Look
 }
 
 func (u *line) worthwhile(c *Candidate) bool {
-	return c.Kind == Spot && u.cost(c) < u.instead
+	return c.Kind == Spot && u.score(c) < u.instead
 }
 
 // startable: spot that pays, may be tried now, and leaves time for on demand.

@@ -218,7 +218,8 @@ func (c *checker) decisions() {
 		parts := true
 		for _, o := range d.Best {
 			p := o.Cost
-			parts = parts && p.Boot+p.Work+p.Redo+p.Rounding == p.Total && min(p.Boot, p.Work, p.Redo, p.Rounding) >= 0
+			parts = parts && p.Boot+p.Staging+p.Work+p.Saves+p.Redo+p.Egress+p.Rounding+p.Idle == p.Total &&
+				min(p.Boot, p.Staging, p.Work, p.Saves, p.Redo, p.Egress, p.Rounding, p.Idle, p.Waiting) >= 0
 		}
 		switch {
 		case sum != d.Considered:

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +57,12 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 	if len(e.Options) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n  %-38s %7s  %7s =%7s +%7s +%7s +%7s %6s\n", "for one task, USD", "$/h", "total", "boot", "work", "redo", "round", "time")
+	parts := partsOf(e)
+	fmt.Fprintf(b, "\n  %-32s %7s  %7s", "for one task, USD", "$/h", "total")
+	for i, p := range parts {
+		fmt.Fprintf(b, " %s%7s", []string{"=", "+"}[min(i, 1)], p.name)
+	}
+	fmt.Fprintf(b, " %6s\n", "time")
 	for i := range e.Options {
 		o := &e.Options[i]
 		mark := " "
@@ -70,8 +76,36 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 		case o.Committed:
 			mark = "="
 		}
-		fmt.Fprintf(b, "%s %-38s %7s  %7s  %7s  %7s  %7s  %7s %6s\n", mark, shorten(o.Market.String(), 38), cents(money.Amount(o.Price)),
-			cents(o.Cost.Total), cents(o.Cost.Boot), cents(o.Cost.Work), cents(o.Cost.Redo), cents(o.Cost.Rounding), short(o.Time))
+		fmt.Fprintf(b, "%s %-32s %7s  %7s", mark, shorten(o.Market.String(), 32), cents(money.Amount(o.Price)), cents(o.Cost.Total))
+		for _, p := range parts {
+			fmt.Fprintf(b, "  %7s", cents(p.of(&o.Cost)))
+		}
+		fmt.Fprintf(b, " %6s\n", short(o.Time))
+	}
+	for i := range e.Options {
+		if o := &e.Options[i]; o.Cost.Waiting > 0 {
+			fmt.Fprintf(b, "  the time until it is done is worth %s more at %s\n", cents(o.Cost.Waiting), o.Market)
+		}
+	}
+	seen := map[string]bool{}
+	for i := range e.Options {
+		for _, n := range e.Options[i].Notes {
+			if text := n.String(); !seen[text] {
+				seen[text] = true
+				b.WriteString(wrap("  * "+text, "    ") + "\n")
+			}
+		}
+	}
+	if d := &e.Decision; d.Waiting > 1 {
+		var all []string
+		for i := range e.Options {
+			if o := &e.Options[i]; o.Cost.Egress > 0 {
+				all = append(all, "$"+cents(o.Cost.Egress*money.Amount(d.Waiting))+" at "+o.Market.String())
+			}
+		}
+		if len(all) > 0 {
+			b.WriteString(wrap(fmt.Sprintf("  * egress of all %d: %s", d.Waiting, strings.Join(all, ", ")), "    ") + "\n")
+		}
 	}
 	for _, note := range [...]struct {
 		when func(*scheduler.Option) bool
@@ -98,6 +132,29 @@ func Times(e *scheduler.Explanation) string {
 		fmt.Fprintf(&b, "%-26s %7s  %7s to %7s  %s\n", o.Market, short(o.Time), short(o.Low), short(o.High), strings.TrimSpace(string(o.Rate)+" "+o.RateOn))
 	}
 	return b.String()
+}
+
+type part struct {
+	name string
+	of   func(*scheduler.Parts) money.Amount
+}
+
+// partsOf are the parts that some option has; boot and work always stand.
+func partsOf(e *scheduler.Explanation) []part {
+	all := []part{
+		{"boot", func(p *scheduler.Parts) money.Amount { return p.Boot }},
+		{"staging", func(p *scheduler.Parts) money.Amount { return p.Staging }},
+		{"work", func(p *scheduler.Parts) money.Amount { return p.Work }},
+		{"saves", func(p *scheduler.Parts) money.Amount { return p.Saves }},
+		{"redo", func(p *scheduler.Parts) money.Amount { return p.Redo }},
+		{"egress", func(p *scheduler.Parts) money.Amount { return p.Egress }},
+		{"round", func(p *scheduler.Parts) money.Amount { return p.Rounding }},
+		{"idle", func(p *scheduler.Parts) money.Amount { return p.Idle }},
+	}
+	return slices.DeleteFunc(all, func(p part) bool {
+		some := func(o scheduler.Option) bool { return p.of(&o.Cost).Round(4) != 0 }
+		return p.name != "boot" && p.name != "work" && !slices.ContainsFunc(e.Options, some)
+	})
 }
 
 // number is unknown when it is zero.

@@ -6,7 +6,8 @@
 //	offers    sim/a/1/small/spot 0.30 1xl4 vcpu=4 memory=16 capacity=2 seen=-5m full
 //	machines  m1 sim/a/1/small/spot 0.30 1xl4 vcpu=4 used=1/1 by=nightly idle=-5m
 //	jobs      nightly waiting=24 scenario=transcode gpu=l4|t4 task=10m on=l4 steady
-//	providers sim boot=2m unit=1s end=rolling
+//	          moving in=30@aws/us-east-1 out=2@on-premises keep=5@aws/us-east-1 every=10m value=5
+//	providers sim boot=2m unit=1s end=rolling cloud=aws
 //	rates     nightly g2 1xl4 vcpu=4 busy=9m|10m n=3 ago=24h
 //	rules     project dev max-price=1.50 gpu=l4|t4 kinds=spot
 //	settings  project dev tasks=4 machines=2 gpus=8 per-hour=6 share=2
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/rates"
@@ -75,7 +77,7 @@ func (b Book) Hold(instance string, k budget.Key) *budget.Hold {
 // and bills by the second.
 func New() *World {
 	w := &World{Rules: map[string]scheduler.Rules{}, Rows: Book{Accounts: map[string]budget.Account{}, Holds: map[string]budget.Hold{}}}
-	w.Now, w.Facts = Start, gpu.Builtin()
+	w.Now, w.Facts, w.Egress = Start, gpu.Builtin(), egress.Builtin()
 	w.Settings = scheduler.Settings{Lease: 20 * time.Minute, Idle: 5 * time.Minute, Stale: scheduler.Stale{Spot: 24 * time.Hour, OnDemand: 24 * time.Hour}, Projects: map[string]scheduler.Limits{}, Queues: map[string]scheduler.Limits{}, Shares: map[string]int{}}
 	w.Providers = map[string]scheduler.Provider{"sim": {Capabilities: providers.Capabilities{
 		BootTime: 2 * time.Minute, SelfEnd: providers.EndRolling, Billing: money.Billing{Unit: time.Second},
@@ -304,7 +306,7 @@ func (l *line) demand() (d sizing.Demand) {
 func (l *line) shape() providers.Shape {
 	s := providers.Shape{
 		VCPU: l.number("vcpu", 0), Memory: int64(l.number("memory", 0) * (1 << 30)), Disk: int64(l.number("disk", 0) * (1 << 30)),
-		Arch: l.get("arch"), GPUMemory: int64(l.number("gpu-memory", 0) * 1e9),
+		Arch: l.get("arch"), NetworkBps: int64(l.number("net", 0) * 1e9), GPUMemory: int64(l.number("gpu-memory", 0) * 1e9),
 	}
 	word := l.rest()
 	if word == "cpu" {
@@ -553,6 +555,7 @@ func (w *World) need(g *scheduler.Group, l *line) {
 		n.GPU = append(n.GPU, ids...)
 	}
 	g.Work = scheduler.Work{Task: l.span("task", 0), Stage: l.span("stage", 0), Source: l.get("source")}
+	w.move(g, l)
 	if n.GPUs == 0 {
 		return
 	}
@@ -590,6 +593,32 @@ func (w *World) rate(l *line) {
 		}
 	}
 	w.Groups[at].Work.Rates = shelf.Find(l.name)
+}
+
+// move reads what each task moves, in GB (10^9 bytes) and where the store is:
+// in=30@aws/us-east-1, out=?@on-premises, keep=2@gcp/europe-west4 for each save.
+func (w *World) move(g *scheduler.Group, l *line) {
+	for _, f := range []scheduler.Flow{{What: "inputs", Way: scheduler.Fetch}, {What: "outputs", Way: scheduler.Send}, {What: "checkpoint", Way: scheduler.Keep}} {
+		s := l.get(map[scheduler.Way]string{scheduler.Fetch: "in", scheduler.Send: "out", scheduler.Keep: "keep"}[f.Way])
+		if s == "" {
+			continue
+		}
+		size, at, _ := strings.Cut(s, "@")
+		f.At.Cloud, f.At.Region, _ = strings.Cut(at, "/")
+		if f.Unknown = size == "?"; !f.Unknown {
+			gb, err := strconv.ParseFloat(size, 64)
+			if err != nil {
+				fail("%s is no size in GB", size)
+			}
+			f.Bytes = int64(gb * 1e9)
+		}
+		g.Work.Flows = append(g.Work.Flows, f)
+	}
+	every := l.span("every", 0)
+	g.Work.Saves = scheduler.Saves{On: l.flag("saves") || every > 0, Every: every, Time: l.span("save", 0)}
+	if v := l.get("value"); v != "" {
+		g.Value = rate(v)
+	}
 }
 
 func (w *World) running(l *line) {
