@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"gpubroker/examples"
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
@@ -89,6 +90,29 @@ type Scenarios struct {
 
 type scenariosOutput struct{ Body Scenarios }
 
+type scenarioInput struct {
+	Name string `path:"name" doc:"a scenario's name, or another name of it"`
+}
+
+// ScenarioPage is what people ask about a kind of work.
+type ScenarioPage struct {
+	Scenario scenario.Profile `json:"scenario"`
+	GPUs     []market.Worth   `json:"gpus" doc:"those that fit first, by what money buys, then the others"`
+	Spec     string           `json:"spec,omitempty" doc:"a job spec as an example"`
+	Snapshot string           `json:"snapshot,omitempty" doc:"day of the newest offer of a dated snapshot; absent when prices are live"`
+}
+
+// PageOf tells of a kind of work, with the offers of a market.
+func PageOf(p scenario.Profile, v *market.View, now time.Time) ScenarioPage {
+	page := ScenarioPage{Scenario: p, GPUs: v.Worth(&p, now)}
+	if text, err := examples.Spec(p.Example); err == nil { // an owner's scenario may have one elsewhere, or none
+		page.Spec = string(text)
+	}
+	return page
+}
+
+type scenarioOutput struct{ Body ScenarioPage }
+
 func (s *Server) registerMarket() {
 	s.registerProviders()
 	huma.Register(s.api, operation("list-offers", http.MethodGet, "/api/v1/offers", "List what can be rented now", View, "market"), s.listOffers)
@@ -106,6 +130,16 @@ func (s *Server) registerMarket() {
 			out.Body.Scenarios = s.broker.Scenarios().All()
 			return out, nil
 		})
+	huma.Register(s.api, operation("get-scenario", http.MethodGet, "/api/v1/scenarios/{name}", "Tell of a kind of work, and of each GPU whether it is fit for it", View, "market"), s.getScenario)
+}
+
+func (s *Server) getScenario(_ context.Context, in *scenarioInput) (*scenarioOutput, error) {
+	p, ok := s.broker.Scenarios().Find(in.Name)
+	if !ok {
+		message, hint := s.broker.Scenarios().Why(in.Name)
+		return nil, huma.Error404NotFound(message + "; " + hint)
+	}
+	return &scenarioOutput{PageOf(p, s.broker.Market().View(), s.broker.State().Now())}, nil
 }
 
 func (f OfferFilter) query() market.Query {

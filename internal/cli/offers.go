@@ -96,8 +96,9 @@ func (f *offerFlags) check(format string) error {
 			return &exit{ExitUsage, err}
 		}
 	}
-	if _, ok := scenario.Builtin().Find(f.Scenario); !ok {
-		return usage("--scenario: there is no scenario %q; %s", f.Scenario, hint(f.Scenario, scenario.Builtin().Names(), "gpubroker scenarios lists them"))
+	if len(scenario.Builtin().Meanings(f.Scenario)) > 1 { // of any other name a broker may know more
+		message, hint := scenario.Builtin().Why(f.Scenario)
+		return usage("--scenario: %s; %s", message, hint)
 	}
 	if word := strings.TrimPrefix(f.Sort, "-"); !slices.Contains(market.Sorts, word) {
 		return usage("--sort %s: %s", f.Sort, hint(word, market.Sorts, "expected "+strings.Join(market.Sorts, ", ")))
@@ -145,7 +146,7 @@ func (a *app) findOffers(ctx context.Context, f *offerFlags) (out api.Offers, er
 		v := m.View()
 		out.Snapshot = day
 		if out.Offers, out.Total, err = v.Find(f.Query, a.Now()); err != nil {
-			return err
+			return &exit{ExitUsage, err}
 		}
 		odd := v.Quarantined()
 		if out.Quarantined = len(odd); f.quarantined {

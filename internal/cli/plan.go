@@ -18,6 +18,7 @@ import (
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
+	"gpubroker/internal/scenario"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
@@ -43,7 +44,7 @@ func (a *app) validate() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = spec.Parse(name, text, sets...)
+				j, err := anyBroker.Parse(name, text, sets...)
 				faults, invalid := errors.AsType[spec.Errors](err)
 				if ext := strings.ToLower(filepath.Ext(name)); invalid && !slices.Contains(specFiles, ext) {
 					return usage("%s: a job spec is a file in YAML or JSON (.yaml, .yml, .json), not %s; docs/spec.md describes it", name, ext)
@@ -52,6 +53,10 @@ func (a *app) validate() *cobra.Command {
 					return err
 				}
 				all = append(all, faults...)
+				if !invalid && j.Unresolved() {
+					_, hint := scenario.Builtin().Why(j.Scenario)
+					fmt.Fprintf(a.Err, "%s: scenario %q is not built in, so the broker has to have it; %s\n", name, j.Scenario, hint)
+				}
 				if a.format == "text" && !invalid {
 					if err := a.look.printf("%s: valid\n", name); err != nil {
 						return err
@@ -159,6 +164,10 @@ func (a *app) planTable(ctx context.Context, j *spec.Job, dir, file string, task
 
 // planAlone plans against offers without a broker.
 func (a *app) planAlone(ctx context.Context, j *spec.Job, dir string, offers []providers.Offer, tasks int) (p api.Plan, notes []string, err error) {
+	if j.Unresolved() {
+		message, hint := scenario.Builtin().Why(j.Scenario)
+		return p, nil, usage("%s here, and no broker is asked; %s", message, hint)
+	}
 	notes = append(notes, "assumed of every provider: billed by the second, up in 2m, prices still hold")
 	if t := j.Tasks; t != nil && strings.Contains(t.Glob, "://") && !strings.HasPrefix(t.Glob, "file:") {
 		notes = append(notes, fmt.Sprintf("%s is not read without a broker: planned for %s, see --tasks", t.Glob, plural(tasks, "task")))

@@ -19,6 +19,10 @@ import (
 	"gpubroker/queue"
 )
 
+// anyBroker reads specs for a broker that may know more scenarios than are built
+// in: whether it does is its word.
+var anyBroker = spec.Reader{Open: true}
+
 // specFlags are the flags of commands that take a spec or a command line.
 type specFlags struct {
 	set, gpu                                             []string
@@ -84,7 +88,7 @@ func (s *specFlags) read(cmd *cobra.Command, args []string, in io.Reader) (j *sp
 	dash := cmd.ArgsLenAtDash()
 	switch {
 	case dash == 0 && len(args) > 0:
-		j, err = spec.FromCommand(args, s.sets()...)
+		j, err = anyBroker.FromCommand(args, s.sets()...)
 		return j, ".", err
 	case dash > 0:
 		return nil, "", usage("give either FILE or -- COMMAND, not both; usage: %s", cmd.UseLine())
@@ -97,7 +101,7 @@ func (s *specFlags) read(cmd *cobra.Command, args []string, in io.Reader) (j *sp
 	if err != nil {
 		return nil, "", err
 	}
-	j, err = spec.Parse(args[0], text, s.sets()...)
+	j, err = anyBroker.Parse(args[0], text, s.sets()...)
 	return j, filepath.Dir(args[0]), err
 }
 

@@ -48,10 +48,12 @@ func (v *View) Worth(p *scenario.Profile, now time.Time) []Worth {
 	var out []Worth
 	for _, f := range facts.All() {
 		w := Worth{GPU: f.ID}
-		if failures := p.Check(f); len(failures) > 0 {
-			w.Lacks = &failures[0]
-			waived := scenario.Profile{Require: p.Require}
-			w.Assumed = len(waived.Check(f)) == 0
+		// What the work cannot do without is told before what a job may waive.
+		for _, asked := range []scenario.Requirements{p.Require, p.Merge(nil)} {
+			if failures := facts.Check(f, gpu.Requirements(asked)); w.Lacks == nil && len(failures) > 0 {
+				w.Lacks = &failures[0]
+				_, w.Assumed = p.Assume[failures[0].Attribute]
+			}
 		}
 		w.Figure, _, _ = p.Figure(f)
 		at[f.ID] = len(out)

@@ -221,6 +221,16 @@ func (c *Client) GPUs(ctx context.Context) (out api.GPUs, err error) {
 	return out, c.get(ctx, path("gpus"), nil, &out)
 }
 
+// Scenarios returns the kinds of work that jobs may name.
+func (c *Client) Scenarios(ctx context.Context) (out api.Scenarios, err error) {
+	return out, c.get(ctx, path("scenarios"), nil, &out)
+}
+
+// Scenario tells of one of them.
+func (c *Client) Scenario(ctx context.Context, name string) (out api.ScenarioPage, err error) {
+	return out, c.get(ctx, path("scenarios", name), nil, &out)
+}
+
 // CheckProvider has the broker ask an account's provider whether it can be used.
 func (c *Client) CheckProvider(ctx context.Context, name string) (out control.Checkup, err error) {
 	return out, c.send(ctx, http.MethodPost, path("providers", name, "check"), nil, &out)
