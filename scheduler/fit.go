@@ -389,7 +389,8 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 // unfit says why a shape does not fit, with its numbers.
 func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.Reason {
 	no := func(want, have any) reason.Reason { return reason.New(code, "want", want, "have", have) }
-	yes := func(k gpu.Known[bool]) string { // of what is missing
+	told := strings.NewReplacer("true", "yes", "false", "no") // flags, for people
+	missing := func(k gpu.Known[bool]) string {
 		if k.IsZero() {
 			return "unknown"
 		}
@@ -406,12 +407,14 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 		return no(n.Arch, cmp.Or(s.Arch, "unknown"))
 	case "no_gpu":
 		return reason.New(code)
+	case "gpu_other":
+		return no(v.want, v.have)
 	case "gpu_count":
-		return no(n.whole(v), s.GPUs)
+		return no(share(n.whole(v)), share(s.GPUs))
 	case "machine.fabric":
-		return reason.New(code, "gpus", n.gpus(v), "gpu", s.GPU, "have", yes(v.fact.Among(n.gpus(v), s.GPUs, s.Fabric)))
+		return reason.New(code, "gpus", n.gpus(v), "gpu", s.GPU, "have", missing(v.fact.Among(n.gpus(v), s.GPUs, s.Fabric)))
 	case "machine.rdma":
-		return reason.New(code, "have", yes(s.RDMA))
+		return reason.New(code, "have", missing(s.RDMA))
 	case "vcpu":
 		return no(n.VCPU, known(s.VCPU))
 	case "memory":
@@ -427,15 +430,18 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 		return reason.New(code, "have", v.have)
 	case "gpu.encoders", "gpu.decoders":
 		if v.have == "0" {
-			return no(v.want, "none")
+			return reason.New(code, "gpu", s.GPU, "want", v.want, "have", "none")
 		}
 	case "gpu.memory":
 		if v.code == "" {
-			return no(n.Require["memory"].String(), strconv.FormatFloat(v.memory*s.GPUs, 'f', -1, 64))
+			return reason.New(code, "gpu", s.GPU, "want", n.Require["memory"], "have", strconv.FormatFloat(v.memory*s.GPUs, 'f', -1, 64))
 		}
 	}
-	return no(v.want, v.have)
+	return reason.New(code, "gpu", s.GPU, "want", told.Replace(v.want), "have", told.Replace(v.have))
 }
+
+// share shows a number of GPUs: a third of one is 0.3333.
+func share(gpus float64) string { return strconv.FormatFloat(math.Round(gpus*1e4)/1e4, 'f', -1, 64) }
 
 // gib shows bytes; "" for none.
 func gib(n int64) string {

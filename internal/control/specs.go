@@ -117,6 +117,10 @@ func prepare(job *spec.Job) (*parsed, error) {
 			p.work.Figure = n.FigureOn(facts, f)
 		}
 	}
+	if j.Users != nil {
+		n.Near = scheduler.Near{From: j.Users.From, RTT: j.Users.MaxRTT.Std()}
+		p.work = scheduler.Work{Task: time.Hour, Source: "given"} // what a seat costs for an hour
+	}
 	p.needs = n
 	p.interruption()
 	return p, nil

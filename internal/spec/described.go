@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gpubroker/internal/geo"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/quantity"
@@ -289,6 +290,11 @@ func checkUsers(j *Job, report reporter) {
 	} {
 		if x.given {
 			report(x.path, "leave it out", "each of the users is a seat, and this says something else")
+		}
+	}
+	for i, name := range u.From {
+		if !geo.Known(name) {
+			report(fmt.Sprintf("users.from[%d]", i), cmp.Or(nearest.Hint(name, geo.Names()), "name a cloud's region, a country, or an area such as eu-west"), "there is no place %q", name)
 		}
 	}
 	switch {

@@ -123,6 +123,7 @@ func TestDescriptionsThatMeanNothing(t *testing.T) {
 		"scenario: transcode\nencode: {streams: 4}\nresources: {slots: 2}": "encode.streams says how much",
 		"decode: {streams: 4}":                                             "preset and streams mean nothing for decoding",
 		"scenario: vdi\nusers: {count: 3, max_rtt: 20ms}":                  "from where is missing",
+		"scenario: vdi\nusers: {count: 3, from: eu-wset, max_rtt: 20ms}":   `there is no place "eu-wset"; did you mean "eu-west"`,
 		"scenario: vdi\nusers: {count: 3, from: eu-west}":                  "how far is missing",
 		"scenario: vdi\nusers: {count: 3}\ntasks: {count: 3}":              "each of the users is a seat",
 		"scenario: vdi\nusers: {count: 3}\nresources: {gpu: a100-80gb}":    "no GPU named here fits vdi",
