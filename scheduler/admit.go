@@ -11,9 +11,6 @@ import (
 const (
 	// bootFactor is how many times the usual boot time a machine is given to call in.
 	bootFactor = 4
-	// overtaking is how long a group may be passed by others for want of money
-	// before what becomes free of its budget is kept for it.
-	overtaking = 30 * time.Minute
 	// launched stands for the id of a machine that has none yet.
 	launched = ""
 )
@@ -32,13 +29,6 @@ func (p *pass) admit(g *Group, c *class, one *candidate) (Launch, reason.Reason,
 		return l, reason.Reason{}, time.Time{}
 	}
 	if room, ok := errors.AsType[*budget.RoomError](err); ok {
-		if room.Need <= room.Budget.Cap && !g.Since.IsZero() && p.Now.Sub(g.Since) >= overtaking {
-			if _, ok := p.kept[room.Key]; !ok {
-				p.kept[room.Key] = g.Job
-			}
-		} else if !g.Since.IsZero() {
-			p.wake(g.Since.Add(overtaking))
-		}
 		var next time.Time
 		if _, end, err := room.Budget.Period.At(maxTime(p.Now, room.Key.Start)); err == nil {
 			next = end

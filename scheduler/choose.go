@@ -83,6 +83,7 @@ type class struct {
 	away    []away // by region of the catalog; nil where distance does not matter
 	suits   map[*bucket]fitted
 	choices map[load]*choice
+	wanted  map[load]*choice // were nothing in use
 	paces   map[paceKey]*pace
 	// flows is what each task moves, transfers what that costs by place.
 	flows     []Flow
@@ -254,16 +255,24 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 		return zoneNotAsked
 	case c.away != nil && n.Near.rule(c.away[o.region]) != usable:
 		return n.Near.rule(c.away[o.region])
+	case p.wanting && p.impossible(c, o) != usable:
+		return p.impossible(c, o)
+	case p.wanting:
 	case o.Full:
 		return full
 	case p.short(o) >= 0:
 		return noQuota
+	}
+	switch {
 	case p.Settings.Stale.Is(o.Market.Kind, o.Seen, p.Now):
 		return stale
 	case n.MaxPrice > 0 && o.Price > n.MaxPrice:
 		return overMax
 	case !l.closes.IsZero() && !p.Now.Add(p.Providers[o.Market.Provider].Capabilities.BootTime+l.in(p.Catalog.Shapes[o.shape].NetworkBps, 1)).Before(l.closes):
 		return windowCloses
+	}
+	if p.wanting {
+		return usable
 	}
 	_, over := p.over("", c, o)
 	return over
@@ -490,7 +499,10 @@ func (t *tally) counts() []Count {
 // Where there is none it is zero.
 func (t *tally) closest() reason.Reason {
 	var out []Count
-	for _, r := range [...]ruling{full, noQuota, stale, atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit, keptForOther} {
+	if one := &t.ruled[keptForOther]; one.offers > 0 { // it would be free, were it not for that
+		return t.pass.because(keptForOther, t.load, t.class, one.sample)
+	}
+	for _, r := range [...]ruling{full, noQuota, stale, atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit} {
 		if one := &t.ruled[r]; one.offers > 0 {
 			out = append(out, Count{Code: rulingCodes[r], Offers: one.offers, Sample: t.pass.because(r, t.load, t.class, one.sample)})
 		}

@@ -39,6 +39,7 @@ func (u use) plus(o use) use {
 type meter struct {
 	Limits
 	of     string // whose they are, for people
+	what   string // where it stands for one thing that is kept
 	used   use
 	held   use    // of what is left, for the job that keeps it
 	keeper string // that job; "" when nothing is kept
@@ -73,8 +74,11 @@ func (m *meter) lacks(job string, more use) ruling {
 // because gives a shortage its numbers.
 func (m *meter) because(r ruling, more use) reason.Reason {
 	if r == keptForOther {
-		limit := m.short(m.used.plus(m.held), more)
-		return reason.New("kept_for", "what", m.limit(limit)+" of "+m.of, "job", m.keeper)
+		what := m.what
+		if what == "" {
+			what = m.limit(m.short(m.used.plus(m.held), more)) + " of " + m.of
+		}
+		return reason.New("kept_for", "what", what, "job", m.keeper)
 	}
 	code := rulingCodes[r]
 	switch {
@@ -219,10 +223,7 @@ func (p *pass) startable(g *Group, r *host, n int) int {
 	if q := p.queue(g.Queue); q.onMachines() && !p.meters.serves[served{g.Queue, r}] && q.lacks(g.Job, r.use(p)) != usable {
 		return 0
 	}
-	if free := p.tasksAt(r.market(p).Provider); free >= 0 {
-		n = min(n, free)
-	}
-	return n
+	return p.tasksLeft(g, r.market(p).Provider, n)
 }
 
 func (r *host) market(p *pass) *providers.Market {
@@ -232,17 +233,22 @@ func (r *host) market(p *pass) *providers.Market {
 	return &r.machine.Market
 }
 
-// tasksAt is how many more tasks may run at an account; -1 means no limit.
-func (p *pass) tasksAt(provider string) int {
-	m := p.account(provider)
-	if m.Tasks == 0 {
-		return -1
+// tasksLeft is how many of n more tasks of a group may run at an account.
+func (p *pass) tasksLeft(g *Group, provider string, n int) int {
+	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), p.account(provider)} {
+		if m.Tasks > 0 {
+			n = min(n, max(0, m.Tasks-m.used.tasks))
+		}
 	}
-	return max(0, m.Tasks-m.used.tasks)
+	return n
 }
 
-// started counts tasks that a pass places at an account.
-func (p *pass) started(provider string, n int) { p.account(provider).used.tasks += n }
+// started counts tasks of a group that a pass places at an account.
+func (p *pass) started(g *Group, provider string, n int) {
+	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), p.account(provider)} {
+		m.used.tasks += n
+	}
+}
 
 // limitsOf are the limits that count a group's machines, without the account's,
 // the narrowest first.
@@ -250,12 +256,15 @@ func (p *pass) limitsOf(g *Group) [3]*meter {
 	return [...]*meter{p.project(g.Project), p.queue(g.Queue), &p.meters.all}
 }
 
-// limits says which limit on the number of machines is reached.
+// limits says which limit on the number of machines, or of tasks, is reached.
 func (p *pass) limits(g *Group) reason.Reason {
 	if limit := p.Settings.Launches; limit > 0 && p.launching >= limit {
 		return reason.New("launch_limit", "running", p.launching, "limit", limit)
 	}
 	for _, m := range p.limitsOf(g) {
+		if m.Tasks > 0 && m.used.tasks >= m.Tasks {
+			return m.because(atTaskLimit, use{})
+		}
 		if r := m.lacks(g.Job, use{machines: 1}); r != usable {
 			return m.because(r, use{machines: 1})
 		}
@@ -270,6 +279,9 @@ func (p *pass) over(job string, c *class, o *Offer) (*meter, ruling) {
 	m := p.account(o.Market.Provider)
 	if m.Tasks > 0 && m.used.tasks >= m.Tasks {
 		return m, atTaskLimit
+	}
+	if k := p.keptOf(job, o); k != nil {
+		return k, keptForOther
 	}
 	if !c.metered && !m.onMachines() {
 		return nil, usable
@@ -287,6 +299,20 @@ func (p *pass) over(job string, c *class, o *Offer) (*meter, ruling) {
 	return nil, usable
 }
 
+// keptOf says for whom an offer's market, or room in its quotas, is kept.
+func (p *pass) keptOf(job string, o *Offer) *meter {
+	if keeper, ok := p.keptMarkets[o.Market]; ok && keeper != job {
+		return &meter{what: "market " + o.Market.String(), keeper: keeper}
+	}
+	for _, i := range p.counting(o) {
+		q := &p.quotas.quotas[i]
+		if q.keeper != "" && q.keeper != job && Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape) > q.left-q.held {
+			return &meter{what: "quota " + q.Name + " of provider " + q.provider, keeper: q.keeper}
+		}
+	}
+	return nil
+}
+
 // took counts a machine that a pass launches.
 func (p *pass) took(g *Group, l *Launch, h *host) {
 	one := machineUse(l.Shape.GPUs, l.Price, l.Bound)
@@ -294,5 +320,5 @@ func (p *pass) took(g *Group, l *Launch, h *host) {
 		m.used = m.used.plus(one)
 	}
 	p.counts(g.Queue, h)
-	p.started(l.Market.Provider, l.Tasks)
+	p.started(g, l.Market.Provider, l.Tasks)
 }

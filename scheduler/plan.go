@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -27,9 +25,7 @@ func Plan(s *Snapshot, m *Memo) Result {
 	}
 	p := newPass(s, m)
 	p.reconcile()
-	for _, g := range order(s) {
-		p.serve(g)
-	}
+	p.serveAll()
 	p.release()
 	return p.out
 }
@@ -41,6 +37,11 @@ type pass struct {
 	classes map[string]*class
 	book    *layer
 	kept    map[budget.Key]string // periods whose room is kept, for which job
+	// keptMarkets are markets whose next machine is kept, for which job.
+	keptMarkets map[providers.Market]string
+	ours        map[providers.Market]bool // where machines live; nil until asked for
+	vacated     bool                      // machines are kept, which take no more tasks of others
+	wanting     bool                      // what is in use does not count, see [pass.wanted]
 
 	hosts   []host // of Snapshot.Machines
 	pools   map[poolKey]*pool
@@ -54,6 +55,10 @@ type pass struct {
 	born map[providers.Market][]time.Time
 
 	meters    meters                   // what is in use under the owner's limits
+	given     map[string]money.Amount  // by project: what this pass has reserved for it
+	rivals    bool                     // other projects wait for their turn
+	rival     money.Amount             // what the next of them has had
+	pause     func()                   // lets the others go on
 	committed []int                    // machines on each commitment
 	overdue   map[string]int           // by machine: tasks on it that should have ended long ago
 	spans     map[string]span          // by machine: of the tasks that run on it
@@ -69,9 +74,9 @@ type pass struct {
 func newPass(s *Snapshot, m *Memo) *pass {
 	m.renew(s)
 	p := &pass{
-		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{},
+		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{}, keptMarkets: map[providers.Market]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		overdue: map[string]int{}, spans: make(map[string]span, len(s.Running)), coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
+		given: map[string]money.Amount{}, overdue: map[string]int{}, spans: make(map[string]span, len(s.Running)), coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
 		p.launching += prov.Launching
@@ -97,38 +102,10 @@ func (p *pass) wake(t time.Time) {
 	}
 }
 
-// order is priority, then the project that has spent least, then age. A group
-// that cannot be placed does not stop those behind it.
-func order(s *Snapshot) []*Group {
-	type place struct {
-		*Group
-		spent money.Amount
-	}
-	places := make([]place, len(s.Groups))
-	for i := range s.Groups {
-		places[i] = place{&s.Groups[i], s.Spent[s.Groups[i].Project]}
-	}
-	slices.SortFunc(places, func(a, b place) int {
-		if a.Priority != b.Priority {
-			return cmp.Compare(b.Priority, a.Priority)
-		}
-		if a.spent != b.spent {
-			return cmp.Compare(a.spent, b.spent)
-		}
-		if c := a.Accepted.Compare(b.Accepted); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	groups := make([]*Group, len(places))
-	for i := range places {
-		groups[i] = places[i].Group
-	}
-	return groups
-}
-
 // serve places what it can of a group, and says why the rest waits.
 func (p *pass) serve(g *Group) {
+	at := len(p.out.Decisions)
+	p.out.Decisions = append(p.out.Decisions, Decision{})
 	d := Decision{Group: g.ID, Job: g.Job, Waiting: max(0, g.Waiting)}
 	if d.Waiting > 0 {
 		if d.Why, d.Again = p.hold(g); d.Why.IsZero() {
@@ -139,10 +116,8 @@ func (p *pass) serve(g *Group) {
 	}
 	d.Wait = d.Placed < d.Waiting
 	p.wake(d.Again)
-	p.queue(g.Queue).used.tasks += d.Placed
-	p.project(g.Project).used.tasks += d.Placed
 	p.jobPlaced[g.Job] += d.Placed
-	p.out.Decisions = append(p.out.Decisions, d)
+	p.out.Decisions[at] = d
 }
 
 // hold says why a group is not to start now, whatever the market, and until when.
@@ -189,6 +164,7 @@ func (p *pass) place(g *Group, d *Decision) {
 	switch {
 	case d.Placed < room:
 		p.rent(g, c, &l, room, d)
+		p.keep(g, c, &l, d)
 		if d.Placed == room && !limited.IsZero() {
 			d.Why = limited
 		}
@@ -252,13 +228,12 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 			return true
 		}
 		lease.Tasks = min(room-d.Placed, slots)
-		if free := p.tasksAt(lease.Market.Provider); free >= 0 {
-			lease.Tasks = min(lease.Tasks, free)
-		}
+		lease.Tasks = p.tasksLeft(g, lease.Market.Provider, lease.Tasks)
 		p.out.Launches = append(p.out.Launches, lease)
 		h := &host{launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing}
 		p.put(g.pool(), c.slotKey, lease.Market, &one.shape.Shape, h)
 		p.took(g, &lease, h)
+		p.give(g.Project, &lease, one.billing)
 		p.coming[lease.Market]++
 		p.draw(one.offer)
 		if n := one.offer.commitment; n > 0 {
@@ -267,6 +242,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		p.launching++
 		d.Launched++
 		d.Placed += lease.Tasks
+		p.turn(g.Project)
 	}
 	rest := g.Waiting - d.Placed
 	p.claim(g, c, one, rest)

@@ -307,7 +307,7 @@ func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 func (p *pass) occupy(g *Group, r *host, n int, recut bool) {
 	r.used += n
 	p.counts(g.Queue, r)
-	p.started(r.market(p).Provider, n)
+	p.started(g, r.market(p).Provider, n)
 	if r.machine == nil {
 		l := &p.out.Launches[r.launch]
 		l.More = append(l.More, Share{g.ID, n})
@@ -379,7 +379,7 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 }
 
 func (p *pass) overdueOn(b *bucket) (n int) {
-	if len(p.overdue) > 0 {
+	if len(p.overdue) > 0 || p.vacated {
 		for _, r := range b.machines {
 			n += p.overdueAt(r)
 		}
@@ -388,6 +388,9 @@ func (p *pass) overdueOn(b *bucket) (n int) {
 }
 
 func (p *pass) overdueAt(r *host) int {
+	if r.keeper != "" {
+		return r.used
+	}
 	if r.machine == nil {
 		return 0
 	}

@@ -21,6 +21,8 @@ type quota struct {
 	*providers.Quota
 	provider string
 	left     float64
+	held     float64 // of that, for the job that keeps it
+	keeper   string
 }
 
 var unitWords = map[string]string{providers.UnitVCPU: "vCPUs", providers.UnitGPU: "GPUs", providers.UnitMachine: "machines"}

@@ -112,6 +112,10 @@ func (p *pass) release() {
 		if h.used > 0 || m.Idle.IsZero() || !m.Open || !m.Ready {
 			continue
 		}
+		if h.keeper != "" {
+			p.out.Releases = append(p.out.Releases, Release{m.ID, reason.New("makes_room", "job", h.keeper)})
+			continue
+		}
 		at := m.Idle.Add(p.Settings.Idle)
 		if m.Billing.Unit >= longUnit && !m.Born.IsZero() {
 			at = p.beforeNextUnit(m)

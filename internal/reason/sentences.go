@@ -46,6 +46,7 @@ var Sentences = map[Code]string{
 	"cancelled":         "cancelled by {by}",
 	"moved":             "moved: {why|prose}",
 	"idle":              "no work for {idle}",
+	"makes_room":        "makes room for job {job}, which has waited long",
 	"lease_ended":       "the lease ended: {why}",
 	"window_closed":     "its window closed",
 	"stalled":           "no progress for {stall}",

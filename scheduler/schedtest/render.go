@@ -23,13 +23,16 @@ func Render(s *scheduler.Snapshot, r *scheduler.Result) string {
 		}
 		fmt.Fprintf(&b, "assign %d of %s to %s%s\n", a.Count, a.Group, a.Machine, recut)
 	}
-	for i := 0; i < len(r.Launches); {
-		text, n := launch(s, &r.Launches[i]), 1
-		for i+n < len(r.Launches) && launch(s, &r.Launches[i+n]) == text {
-			n++
+	times := map[string]int{}
+	var texts []string
+	for i := range r.Launches {
+		text := launch(s, &r.Launches[i])
+		if times[text]++; times[text] == 1 {
+			texts = append(texts, text)
 		}
-		fmt.Fprintf(&b, "launch %d x %s\n", n, text)
-		i += n
+	}
+	for _, text := range texts {
+		fmt.Fprintf(&b, "launch %d x %s\n", times[text], text)
 	}
 	for _, a := range r.Releases {
 		fmt.Fprintf(&b, "release %s: %s\n", a.Machine, a.Why)
