@@ -33,11 +33,13 @@ func (l lines) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
 func (l lines) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(l[i].had, l[j].had), older(l[i].head, l[j].head)) < 0
 }
+
 func (l *lines) Push(x any) {
 	if one, ok := x.(*line); ok {
 		*l = append(*l, one)
 	}
 }
+
 func (l *lines) Pop() any {
 	last := len(*l) - 1
 	x := (*l)[last]
