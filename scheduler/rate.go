@@ -167,7 +167,7 @@ func (p *pass) sibling(c *class, measured *rates.Class, model string, figure flo
 		one := near{gpu: r.GPU, figure: 1, spread: strangerSpread}
 		f, _ := p.Facts.Lookup(r.GPU)
 		if a.attribute.Name != "" {
-			if one.figure = a.figureOf(p.Facts, f); one.figure <= 0 {
+			if one.figure = c.needs.FigureOn(p.Facts, f); one.figure <= 0 {
 				continue
 			}
 		}

@@ -79,7 +79,7 @@ var rules = []rule{
 	},
 	{
 		name: "pure packages stay pure",
-		from: []string{"./internal/budget", "./internal/geo", "./internal/reason", "./internal/scenario", "./internal/rightsize"},
+		from: []string{"./internal/budget", "./internal/geo", "./internal/reason", "./internal/scenario", "./internal/rates", "./internal/rightsize"},
 		deny: slices.Concat(outside, machinery),
 		deep: true,
 		why:  "the scheduler and the queue stand on them",

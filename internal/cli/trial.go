@@ -149,7 +149,7 @@ func candidates(j *spec.Job, on []string) error {
 
 // only is a copy of a spec that may use just one GPU.
 func only(canonical []byte, name string) (*spec.Job, error) {
-	j, err := spec.Decode(canonical)
+	j, err := spec.Reader{Open: true}.Decode(canonical)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,8 @@ func (a *app) startTrial(ctx context.Context, c *client.Client, r api.SubmitRequ
 			fmt.Fprintf(a.Err, "%s: %s\n", g.GPU, g.Reason)
 			continue
 		}
-		job, err := c.Submit(ctx, one)
+		// Once it is sent it is waited for: a job that is not known cannot be cancelled.
+		job, err := c.Submit(context.WithoutCancel(ctx), one)
 		if err != nil {
 			return away(err)
 		}
@@ -304,14 +305,16 @@ func (a *app) startTrial(ctx context.Context, c *client.Client, r api.SubmitRequ
 }
 
 // followTrial waits until all jobs of a trial are done, and says how they get on. One
-// that finds no machine within patience is cancelled, with what it waits for.
-func (a *app) followTrial(ctx context.Context, c *client.Client, t *Trial, patience time.Duration) error {
+// that finds no machine within wait is cancelled, with what it waits for. The broker
+// may be away for a while.
+func (a *app) followTrial(ctx context.Context, c *client.Client, t *Trial, wait time.Duration) error {
 	told := map[string]string{}
 	open := map[string]bool{}
 	for _, g := range t.GPUs {
 		open[g.Job] = g.Job != ""
 	}
 	began := time.Now()
+	seen := began
 	for slices.ContainsFunc(t.GPUs, func(g TrialGPU) bool { return open[g.Job] }) {
 		for i := range t.GPUs {
 			g := &t.GPUs[i]
@@ -319,9 +322,15 @@ func (a *app) followTrial(ctx context.Context, c *client.Client, t *Trial, patie
 				continue
 			}
 			j, err := c.Job(ctx, g.Job)
-			if err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case errors.Is(err, client.ErrUnreachable) && time.Since(seen) < patience:
+				continue
+			case err != nil:
 				return away(err)
 			}
+			seen = time.Now()
 			line := fmt.Sprintf("%d of %s done, %d running", j.Counts.Succeeded, plural(j.Tasks, "task"), j.Counts.Running)
 			if why := waits(j); why != "" && j.Counts.Running == 0 {
 				line += ": " + why
@@ -335,8 +344,8 @@ func (a *app) followTrial(ctx context.Context, c *client.Client, t *Trial, patie
 			case j.Ended != nil:
 				open[g.Job] = false
 				g.EndToEnd = j.Ended.Sub(j.Accepted).Seconds()
-			case never && time.Since(began) > patience && g.Reason == "":
-				g.Reason = fmt.Sprintf("no machine within %s: %s", span(patience), cmp.Or(waits(j), "nothing is known of why"))
+			case never && time.Since(began) > wait && g.Reason == "":
+				g.Reason = fmt.Sprintf("no machine within %s: %s", span(wait), cmp.Or(waits(j), "nothing is known of why"))
 				if _, err := c.Act(ctx, g.Job, client.Cancel); err != nil {
 					return away(err)
 				}

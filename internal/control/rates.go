@@ -11,12 +11,13 @@ import (
 	"gpubroker/queue"
 )
 
-// ratesPrefix is where the shelves of learned rates are kept, by the first two
-// digits of the classes on them: 256 of them hold 16 classes each, and a class that
-// nobody has run for longest makes room.
+// ratesPrefix is where the shelves of learned rates are kept, by the first three
+// digits of the classes on them: 4,096 of them hold 4 classes each, and a class that
+// nobody has run for longest makes room. A shelf is small, since all of it is written
+// for one observation.
 const ratesPrefix = "rates/"
 
-func shelfKey(class string) string { return ratesPrefix + class[:2] }
+func shelfKey(class string) string { return ratesPrefix + class[:3] }
 
 // shelves keeps the shelves as they were read last. A row of the tables is never
 // changed, so that one which is still the same need not be read again, and groups of

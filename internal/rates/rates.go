@@ -41,7 +41,7 @@ const (
 	// from.
 	MaxRows = 32
 	// MaxClasses is how many classes a shelf has, likewise.
-	MaxClasses = 16
+	MaxClasses = 4
 )
 
 // Machine is a type of machine, as far as it decides how fast a task runs there.
