@@ -413,9 +413,8 @@ func (a *app) measure(ctx context.Context, c *client.Client, r api.SubmitRequest
 		return err
 	}
 	best := p.Options[0]
-	took := best.Delay + time.Duration(max(best.Rounds, 1))*best.Time
 	g.Full = &TrialFull{
-		Cost: best.Cost.Total * money.Amount(t.Tasks), Seconds: took.Seconds(), Rate: best.Rate,
+		Cost: best.Cost.Total * money.Amount(t.Tasks), Seconds: best.Done.Seconds(), Rate: best.Rate,
 		Low: best.Low.Seconds(), High: best.High.Seconds(),
 	}
 	return nil
