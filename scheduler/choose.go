@@ -93,6 +93,7 @@ type class struct {
 // choice is what the market offers a load.
 type choice struct {
 	candidates []candidate // usable and cooled down, in order
+	shown      []candidate // the best machines to be had, each in its best place; only of a whole look
 	usable     int
 	considered int
 	reasons    []Count
@@ -339,6 +340,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	t := tally{pass: p, load: l, class: c}
 	ready := [...]top{{n: readySpot}, {n: readyOnDemand}}
 	cooled := [...]top{{n: cooledSpot}, {n: cooledOnDemand}}
+	shown := top{n: best, various: true}
 	ch := &choice{considered: p.Catalog.Offers}
 	for k := range kinds {
 		w := p.walk(c, l, k)
@@ -404,14 +406,21 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				}
 				ch.usable++
 				ready[k].add(&one)
+				if whole {
+					shown.add(&one)
+				}
 				if p.spare(o) > 0 {
 					one = p.price(l, f, e, o, paidFor, moved)
 					one.committed = true
 					ready[k].add(&one)
+					if whole {
+						shown.add(&one)
+					}
 				}
 			}
 		}
 	}
+	ch.shown = shown.list
 	ch.candidates = slices.Concat(ready[0].list, ready[1].list, cooled[0].list, cooled[1].list)
 	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.compare(&b) })
 	for i := range ch.candidates {
@@ -424,12 +433,16 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	return ch
 }
 
-// options shows the best candidates, those that may be used now first.
+// options shows the best candidates, those that may be used now first. A whole look
+// shows as many kinds of machines as there are: not one in five zones.
 func (ch *choice) options(l *load, limit money.Rate) []Option {
 	if ch.best == nil {
+		for i := range ch.shown {
+			ch.best = append(ch.best, ch.shown[i].option(l, limit))
+		}
 		for _, want := range [...]bool{false, true} {
 			for i := range ch.candidates {
-				if c := &ch.candidates[i]; c.cooled.IsZero() != want && len(ch.best) < best {
+				if c := &ch.candidates[i]; c.cooled.IsZero() != want && len(ch.best) < best && (want || ch.shown == nil) {
 					ch.best = append(ch.best, c.option(l, limit))
 				}
 			}

@@ -215,6 +215,12 @@ func (c *candidate) compare(o *candidate) int {
 	return cmp.Or(c.offer.Market.Compare(o.offer.Market), truth(o.committed, c.committed))
 }
 
+// alike reports whether another candidate is the same machine in another place.
+func (c *candidate) alike(o candidate) bool {
+	a, b := &c.offer.Market, &o.offer.Market
+	return a.Type == b.Type && a.Provider == b.Provider && a.Kind == b.Kind && c.committed == o.committed
+}
+
 // option shows a candidate's cost in parts, for one task.
 func (c *candidate) option(l *load, limit money.Rate) Option {
 	p := Parts{Total: c.per, Egress: min(c.per, c.egress), Waiting: c.score - c.per}
@@ -250,10 +256,12 @@ func (c *candidate) option(l *load, limit money.Rate) Option {
 	}
 }
 
-// top keeps the n best candidates seen.
+// top keeps the n best candidates seen; of each type of machine at a provider only
+// the best where they are to be various.
 type top struct {
-	n    int
-	list []candidate
+	n       int
+	list    []candidate
+	various bool
 }
 
 // late reports whether it is full of candidates of which some miss the deadline.
@@ -274,6 +282,14 @@ func (t *top) closed(floor float64, done time.Duration) bool {
 }
 
 func (t *top) add(c *candidate) {
+	if t.various && (len(t.list) < t.n || c.compare(&t.list[t.n-1]) < 0) {
+		if i := slices.IndexFunc(t.list, c.alike); i >= 0 {
+			if c.compare(&t.list[i]) >= 0 {
+				return
+			}
+			t.list = slices.Delete(t.list, i, i+1)
+		}
+	}
 	i, _ := slices.BinarySearchFunc(t.list, c, func(a candidate, b *candidate) int { return a.compare(b) })
 	if i >= t.n {
 		return

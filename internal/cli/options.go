@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpubroker/internal/money"
 	"gpubroker/scheduler"
@@ -40,6 +41,9 @@ func aspects(waiting int) []aspect {
 		{"", standing, false},
 		{"per hour", func(o *option) string { return part(money.Amount(o.Price)) }, true},
 		{"one task", func(o *option) string { return span(o.Time) }, true},
+		{"  from", func(o *option) string { return band(o.Low, o.High) }, false},
+		{"  to", func(o *option) string { return band(o.High, o.High) }, false},
+		{"  known", source, true},
 		{"machines", func(o *option) string { return counted(waiting > 1, o.Machines) }, false},
 		{"in turn", func(o *option) string { return counted(waiting > 1, o.Rounds) }, false},
 		amountOf("boot", true, func(p *parts) money.Amount { return p.Boot }),
@@ -89,6 +93,22 @@ func options(list []scheduler.Option, chosen bool, waiting int, currency string)
 		}
 	}
 	return t.String() + notes(list)
+}
+
+// source says where the time of an option is from.
+func source(o *scheduler.Option) string {
+	if o.Rate == scheduler.Scaled && o.RateOn != "" {
+		return "scaled, " + o.RateOn
+	}
+	return string(o.Rate)
+}
+
+// band shows an end of the band around a time; an older broker does not say it.
+func band(end, high time.Duration) string {
+	if high <= 0 {
+		return ""
+	}
+	return span(end)
 }
 
 // counted shows a number where it tells something.

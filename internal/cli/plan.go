@@ -257,9 +257,6 @@ func (a *app) explain(name string, p api.Plan) error {
 			line("done", local(done)+", "+a.look.age(done)+undisturbed(best))
 		}
 	}
-	if len(p.Options) > 0 {
-		line("one task", rateLine(p.Options))
-	}
 	line("why", d.Why.String())
 	if !d.Again.IsZero() {
 		line("next look", local(d.Again)+", "+a.look.age(d.Again))
@@ -288,38 +285,6 @@ func (a *app) explain(name string, p api.Plan) error {
 		}
 	}
 	return a.look.printf("%s", b.String())
-}
-
-// rateLine says of each GPU among the options how long a task is expected to take
-// there, and from what.
-func rateLine(options []scheduler.Option) string {
-	var out []string
-	for _, o := range options {
-		where := cmp.Or(o.Shape.GPU, o.Shape.GPUName, "CPU")
-		one := where + " " + span(o.Time)
-		if o.High > 0 { // an older broker does not say
-			one += fmt.Sprintf(" (%s to %s)", span(o.Low), span(o.High))
-		}
-		one += ", " + source(o)
-		if !slices.Contains(out, one) {
-			out = append(out, one)
-		}
-	}
-	return strings.Join(out, "; ")
-}
-
-// source says where an option's time is from.
-func source(o scheduler.Option) string {
-	switch o.Rate {
-	case scheduler.Measured:
-		if o.RateOn != "" {
-			return "measured on other machines with it"
-		}
-	case scheduler.Scaled:
-		return "scaled from what was measured on " + cmp.Or(o.RateOn, "others")
-	case scheduler.Given, scheduler.Modelled, scheduler.Assumed:
-	}
-	return string(o.Rate)
 }
 
 // undisturbed says what the time of an option leaves out: the cost has the work
