@@ -180,7 +180,7 @@ var Sentences = map[Code]string{
 	"no_offers":    "no provider has offered anything yet; gpubroker providers says why",
 	"not_admitted": "{error}",
 	// What the description of the work asks for.
-	"needs_memory":  "{what} needs {memory} of GPU memory[; {assumed}]",
+	"needs_memory":  "{parameters} parameters, {method}: {memory} GB of GPU memory ({parts})[; {assumed}]",
 	"needs_streams": "{streams|stream} at once[, each {video}]",
 	"needs_seats":   "{users|seat} with {memory|size} of frame buffer each[, {video}][; assumed: {assumed}]",
 	// What an estimate takes for granted, and what it leaves out.

@@ -44,7 +44,7 @@ func (d Demand) On(t *gpu.Table, f gpu.Fact) (int, Short) {
 	if d.Held > 0 {
 		usable, ok := f.UsableMemory().Get()
 		if !ok {
-			return 0, Short{"model_memory", gigabytes(d.Held), "unknown"}
+			return 0, Short{"model_memory", Gigabytes(d.Held), "unknown"}
 		}
 		most := MostGPUs
 		if d.GPUs > 0 {
@@ -54,7 +54,7 @@ func (d Demand) On(t *gpu.Table, f gpu.Fact) (int, Short) {
 			n *= 2
 		}
 		if n = min(n, most); d.each(n) > usable {
-			return 0, Short{"model_memory", gigabytes(d.each(n)), gigabytes(usable)}
+			return 0, Short{"model_memory", Gigabytes(d.each(n)), Gigabytes(usable)}
 		}
 	}
 	if d.Streams > 0 {

@@ -64,14 +64,20 @@ func (m Memory) On(n int) int64 {
 
 // String is "48 GB: weights 35, overhead 13".
 func (m Memory) String() string {
-	var parts []string
-	for _, p := range m.Parts {
-		parts = append(parts, fmt.Sprintf("%s %s", p.Name, gigabytes(p.Bytes)))
-	}
-	return fmt.Sprintf("%s GB: %s", gigabytes(m.Total), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s GB: %s", Gigabytes(m.Total), m.Shares())
 }
 
-func gigabytes(n int64) string {
+// Shares is "weights 35, overhead 13", in GB.
+func (m Memory) Shares() string {
+	var parts []string
+	for _, p := range m.Parts {
+		parts = append(parts, p.Name+" "+Gigabytes(p.Bytes))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Gigabytes shows bytes in GB, 10⁹ bytes: without decimals from 10 on.
+func Gigabytes(n int64) string {
 	v := float64(n) / gb
 	if v >= 10 {
 		return fmt.Sprintf("%.0f", v)
@@ -211,7 +217,7 @@ func (m Model) inference() (Memory, error) {
 				}
 			}
 			s.Layers, s.Hidden, s.Heads, s.KVHeads = near.layers, near.hidden, near.heads, near.kvHeads
-			out.Assumed = fmt.Sprintf("layers and heads as of a Llama 3 model of %s B", gigabytes(int64(near.parameters)))
+			out.Assumed = fmt.Sprintf("layers and heads as of a Llama 3 model of %s B", Gigabytes(int64(near.parameters)))
 		}
 		cache = s.cachePerToken() * float64(s.Context) * float64(s.Batch)
 		out.add("kv-cache", cache)

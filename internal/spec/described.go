@@ -105,7 +105,7 @@ func (j *Job) Demand() (d sizing.Demand, notes []reason.Reason) {
 		m := j.sized()
 		if need, err := m.Memory(); err == nil {
 			d.Held, d.PerGPU = need.Total, need.PerGPU
-			notes = append(notes, reason.New("needs_memory", "what", fmt.Sprintf("%s with %s parameters", m.Method, j.Model.Parameters), "memory", need, "assumed", need.Assumed))
+			notes = append(notes, reason.New("needs_memory", "parameters", j.Model.Parameters, "method", m.Method, "memory", sizing.Gigabytes(need.Total), "parts", need.Shares(), "assumed", need.Assumed))
 		}
 	}
 	if e := j.Encode; e != nil {
