@@ -36,8 +36,11 @@ type Instance struct {
 	Arch      string  `json:"arch,omitzero"`
 	Slots     int     `json:"slots"`             // tasks it can run at once
 	SlotKey   string  `json:"slot_key,omitzero"` // the needs that its slots are cut for
-	CloudID   string  `json:"cloud_id,omitzero"`
-	Address   string  `json:"address,omitzero"`
+	// Group is the gang that it was first rented for: its provider is asked to put
+	// machines of one group close together.
+	Group   string `json:"group,omitzero"`
+	CloudID string `json:"cloud_id,omitzero"`
+	Address string `json:"address,omitzero"`
 
 	Price    money.Rate    `json:"price"`              // at the decision
 	Bound    money.Rate    `json:"bound"`              // the price that its reservations assume, for life

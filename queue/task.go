@@ -58,6 +58,9 @@ type Attempt struct {
 	ExitCode *int          `json:"exit_code,omitzero"`
 	Reason   reason.Reason `json:"reason,omitzero"`
 
+	// Member is the attempt's place in a gang; nil for a task on one machine.
+	Member *Member `json:"member,omitempty"`
+
 	Resume  int64  `json:"resume,omitzero"` // the checkpoint it began from
 	Stop    *Stop  `json:"stop,omitzero"`   // asked to stop
 	LogSize int64  `json:"log_size,omitzero"`

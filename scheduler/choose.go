@@ -42,6 +42,7 @@ const (
 	tooFar
 	rttUnknown
 	full
+	tooFew
 	noQuota
 	atTaskLimit
 	atMachineLimit
@@ -61,7 +62,7 @@ var rulingCodes = [rulings]reason.Code{
 	kindNotAllowed: "kind_not_allowed", notInterruptible: "not_interruptible",
 	providerNotAsked: "provider_not_asked", regionNotAsked: "region_not_asked", zoneNotAsked: "zone_not_asked",
 	ruleKind: "rule_kind", ruleGPU: "rule_gpu", ruleProvider: "rule_provider", ruleRegion: "rule_region", rulePrice: "rule_price",
-	full: "full", noQuota: "quota", atTaskLimit: "task_limit", atMachineLimit: "machine_limit", atGPULimit: "gpu_limit", atHourlyLimit: "hourly_limit", keptForOther: "kept_for", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
+	full: "full", tooFew: "gang_capacity", noQuota: "quota", atTaskLimit: "task_limit", atMachineLimit: "machine_limit", atGPULimit: "gpu_limit", atHourlyLimit: "hourly_limit", keptForOther: "kept_for", stale: "stale_price", windowCloses: "window_closes", overMax: "price_over_max",
 	tooFar: "too_far", rttUnknown: "rtt_unknown",
 	cooledDown: "cooled_down", dearer: "dearer",
 }
@@ -71,6 +72,9 @@ type class struct {
 	needs   *Needs
 	fits    *fitSet
 	slotKey string
+	pool    poolKey
+	hand    map[providers.Market][]*host // see inHand
+	handAt  int                          // for so many assigns
 	kinds   [len(kinds)]ruling
 	rules   []Rules
 	limit   money.Rate    // most that a machine may cost per hour; 0 means none
@@ -143,7 +147,7 @@ func (p *pass) classOf(g *Group) *class {
 		return c
 	}
 	c := &class{
-		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), kinds: g.kindRulings(),
+		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), pool: g.pool(), kinds: g.kindRulings(),
 		rules: g.Rules, limit: g.ceiling(), meters: p.limitsOf(g), against: g.Against(p.Facts),
 		choices: map[load]*choice{}, suits: map[*bucket]fitted{}, flows: g.Work.Flows, transfers: map[region]*transfer{},
 	}
@@ -261,7 +265,9 @@ func (p *pass) rule(l *load, c *class, o *Offer) ruling {
 	case p.wanting:
 	case o.Full:
 		return full
-	case p.short(o) >= 0:
+	case n.gang() && o.Capacity > 0 && p.taken(o)+p.missing(c, o.Market) > o.Capacity:
+		return tooFew
+	case p.short(o, p.missing(c, o.Market)) >= 0:
 		return noQuota
 	}
 	switch {
@@ -286,7 +292,9 @@ func (p *pass) because(r ruling, l *load, c *class, o *Offer) reason.Reason {
 	case noPrice, full:
 		return reason.New(code, "market", o.Market)
 	case noQuota:
-		return p.shortage(o)
+		return p.shortage(o, p.missing(c, o.Market))
+	case tooFew:
+		return reason.New(code, "market", o.Market, "have", max(0, o.Capacity-p.taken(o)), "want", p.missing(c, o.Market))
 	case otherCurrency:
 		return reason.New(code, "currency", o.Currency)
 	case noAccount, providerNotAsked:
@@ -409,7 +417,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 				if whole {
 					shown.add(&one)
 				}
-				if p.spare(o) > 0 {
+				if p.spare(o) >= p.missing(c, o.Market) {
 					one = p.price(l, f, e, o, paidFor, moved)
 					one.committed = true
 					ready[k].add(&one)
@@ -515,7 +523,7 @@ func (t *tally) closest() reason.Reason {
 	if one := &t.ruled[keptForOther]; one.offers > 0 { // it would be free, were it not for that
 		return t.pass.because(keptForOther, t.load, t.class, one.sample)
 	}
-	for _, r := range [...]ruling{full, noQuota, stale, atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit} {
+	for _, r := range [...]ruling{full, tooFew, noQuota, stale, atTaskLimit, atMachineLimit, atGPULimit, atHourlyLimit} {
 		if one := &t.ruled[r]; one.offers > 0 {
 			out = append(out, Count{Code: rulingCodes[r], Offers: one.offers, Sample: t.pass.because(r, t.load, t.class, one.sample)})
 		}

@@ -36,6 +36,7 @@ type candidate struct {
 	deep      int           // tasks that a slot may run one after another
 	rounds    int           // that it does, as far as there are any
 	tasks     int           // that share the machine's cost
+	nodes     int           // machines that each needs at once
 	task      time.Duration // of one, by itself
 	in, out   time.Duration // fetching before each, sending after it
 	saves     int           // of each
@@ -90,6 +91,7 @@ type load struct {
 	source    Source
 	rates     *rates.Class // nil when nothing was measured
 	waiting   int
+	nodes     int // machines that each needs at once
 	width     int // tasks of the job that may run at once; 0 means no limit
 	deadline  time.Time
 	closes    time.Time
@@ -118,6 +120,7 @@ func (a *ask) loadOf(g *Group, running int) load {
 	l := load{
 		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, left: left, source: source,
 		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
+		nodes: g.Needs.nodes(),
 	}
 	l.saves, l.value = g.Work.Saves, max(0, g.Value)
 	l.flow(g.Work.Flows)
@@ -148,7 +151,7 @@ func (s *Snapshot) price(l *load, f fitted, e estimate, o *Offer, price money.Ra
 	caps := s.Providers[o.Market.Provider].Capabilities
 	shape, slots := &s.Catalog.Shapes[f.shape], int(f.slots)
 	out := candidate{
-		offer: o, price: price, shape: shape, fit: f, billing: caps.Billing, task: e.task, rate: e, boot: caps.BootTime,
+		offer: o, price: price, shape: shape, fit: f, billing: caps.Billing, task: e.task, rate: e, boot: caps.BootTime, nodes: l.nodes,
 		in: l.in(shape.NetworkBps, slots), out: l.out(shape.NetworkBps, slots), transfer: moved, history: s.history(o.Market),
 	}
 	out.tail = s.regime(o.Market.Provider).tail
@@ -197,7 +200,7 @@ func (c *candidate) view() policy.Candidate {
 	}
 	tasks := money.Rate(c.tasks)
 	return policy.Candidate{
-		Market: c.name, Kind: kind, Price: (c.price + tasks - 1) / tasks, Billing: c.billing, Entry: c.egress, Tail: c.tail,
+		Market: c.name, Kind: kind, Price: (c.price*money.Rate(c.nodes) + tasks - 1) / tasks, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
 		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
@@ -230,7 +233,7 @@ func (c *candidate) option(l *load, limit money.Rate) Option {
 		if err != nil {
 			return money.MaxAmount
 		}
-		return a / money.Amount(c.tasks)
+		return a * money.Amount(c.nodes) / money.Amount(c.tasks)
 	}
 	take := func(a money.Amount) money.Amount {
 		a = min(left, max(0, a))
@@ -250,7 +253,7 @@ func (c *candidate) option(l *load, limit money.Rate) Option {
 	low, high := rates.Band(c.task, c.rate.spread)
 	return Option{
 		Market: c.offer.Market, Shape: c.shape.Shape, Price: c.offer.Price, Bound: Bound(c.offer, limit),
-		Slots: int(c.fit.slots), Rounds: c.rounds, Tasks: c.tasks, Machines: l.machines(c), Delay: c.delay, Time: c.task, Done: c.delay + c.work(),
+		Slots: int(c.fit.slots), Nodes: shown(c.nodes), Rounds: c.rounds, Tasks: c.tasks, Machines: l.machines(c) * c.nodes, Delay: c.delay, Time: c.task, Done: c.delay + c.work(),
 		Rate: c.rate.source, RateOn: c.rate.on, Low: low, High: high,
 		Late: c.late, Cooled: c.cooled, Committed: c.committed, Cost: p, Notes: c.assumptions(l),
 	}
@@ -307,4 +310,12 @@ func octave(left float64) float64 {
 		return 1
 	}
 	return math.Exp2(-math.Round(-8*math.Log2(max(left, 1.0/1024))) / 8)
+}
+
+// shown is a number of machines that is worth to be told.
+func shown(nodes int) int {
+	if nodes < 2 {
+		return 0
+	}
+	return nodes
 }

@@ -99,6 +99,9 @@ func (n *Needs) SlotKey() string {
 	if n.Alone {
 		b = append(b, " alone"...)
 	}
+	if n.gang() {
+		b = strconv.AppendInt(append(b, " nodes="...), int64(n.Nodes), 10)
+	}
 	return string(b)
 }
 
@@ -138,7 +141,7 @@ func (n *Needs) appendKey(b []byte) []byte {
 		b = append(strconv.AppendFloat(b, f, 'g', -1, 64), '|')
 	}
 	b = appendBools(b, n.Fabric, n.RDMA, n.WholeGPU, n.Alone)
-	for _, i := range [...]int64{int64(n.Slots), n.Memory, n.Disk} {
+	for _, i := range [...]int64{int64(n.Slots), n.Memory, n.Disk, int64(n.nodes())} {
 		b = append(strconv.AppendInt(b, i, 10), '|')
 	}
 	return append(append(b, n.Arch...), 1)
@@ -382,6 +385,9 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 	}
 	if slots == math.MaxInt32 { // a CPU task that asks for nothing
 		slots = max(1, int(s.VCPU))
+	}
+	if n.gang() {
+		slots = min(slots, 1) // the machine is its own
 	}
 	return slots, ""
 }

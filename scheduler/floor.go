@@ -69,7 +69,7 @@ func (p *pass) floor(l *load, f fitted, e estimate) float64 {
 			least = each
 		}
 	}
-	return least / 3600 * shade
+	return float64(l.nodes) * least / 3600 * shade
 }
 
 // loose is a billing under which a slot is given the most rounds: with a deadline

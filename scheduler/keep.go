@@ -28,7 +28,7 @@ const overtaking = 30 * time.Minute
 // have to be kept for it.
 func passed(why reason.Code) bool {
 	switch why {
-	case "machine_limit", "gpu_limit", "hourly_limit", "quota", "sold_out", "over_budget", "no_offer_fits":
+	case "machine_limit", "gpu_limit", "hourly_limit", "quota", "sold_out", "over_budget", "no_offer_fits", "gang_limit", "gang_budget", "gang_sold_out":
 		return true
 	}
 	return false
@@ -47,7 +47,7 @@ func (p *pass) keep(g *Group, c *class, l *load, d *Decision) {
 		p.wake(at)
 		return
 	}
-	k := keeper{pass: p, group: g, offer: one.offer, need: c.useOf(p, one.offer), runs: p.jobTasks[g.Job]+p.jobPlaced[g.Job]+d.Placed > 0}
+	k := keeper{pass: p, group: g, offer: one.offer, n: p.missing(c, one.offer.Market), need: c.useOf(p, one.offer), runs: p.jobTasks[g.Job]+p.jobPlaced[g.Job]+d.Placed > 0}
 	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), p.account(one.offer.Market.Provider), &p.meters.all} {
 		if !k.meter(m) {
 			return
@@ -87,10 +87,13 @@ func (p *pass) impossible(c *class, o *Offer) ruling {
 	if o.Full && !p.isOurs(o.Market) {
 		return full
 	}
+	if n := p.missing(c, o.Market); n > 1 && o.Capacity > 0 && n > o.Capacity && !p.isOurs(o.Market) {
+		return tooFew
+	}
 	need := c.useOf(p, o)
 	for _, i := range p.counting(o) {
 		q := &p.quotas.quotas[i]
-		if Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape) > q.Limit {
+		if Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape)*float64(p.missing(c, o.Market)) > q.Limit {
 			return noQuota
 		}
 	}
@@ -113,11 +116,12 @@ func (p *pass) isOurs(m providers.Market) bool {
 	return p.ours[m]
 }
 
-// keeper keeps things for one group, for one more machine of an offer.
+// keeper keeps things for one group, for what one more task wants of an offer.
 type keeper struct {
 	*pass
 	group *Group
 	offer *Offer
+	n     int // machines of it that a task wants
 	need  use
 	runs  bool // something of its job runs: it is not starved, and only its fair share counts
 }
@@ -180,7 +184,7 @@ func (k *keeper) quota(q *quota) bool {
 	if !k.free(q.keeper) {
 		return false
 	}
-	need := Units(q.Quota, &k.Catalog.Shapes[k.offer.shape].Shape)
+	need := Units(q.Quota, &k.Catalog.Shapes[k.offer.shape].Shape) * float64(k.n)
 	if need <= q.left {
 		if !k.runs {
 			q.held, q.keeper = need, k.group.Job
@@ -204,10 +208,13 @@ func (k *keeper) market() bool {
 	if job, ok := k.keptMarkets[m]; ok && job != k.group.Job {
 		return false
 	}
-	if !k.offer.Full && (k.offer.Capacity == 0 || k.taken(k.offer) < k.offer.Capacity) {
-		return true
+	lack := k.n
+	if !k.offer.Full {
+		if lack = k.taken(k.offer) + k.n - k.offer.Capacity; k.offer.Capacity == 0 || lack <= 0 {
+			return true
+		}
 	}
-	if k.vacate(1, func(h *host) float64 {
+	if k.vacate(float64(lack), func(h *host) float64 {
 		if h.machine.Market == m {
 			return 1
 		}
@@ -223,7 +230,7 @@ func (k *keeper) market() bool {
 func (k *keeper) money(c *class, one *candidate) {
 	_, _, err := k.lease(k.group, c, one)
 	room, ok := errors.AsType[*budget.RoomError](err)
-	if !ok || room.Need > room.Budget.Cap || k.runs {
+	if !ok || room.Need > room.Budget.Cap/money.Amount(k.n) || k.runs {
 		return
 	}
 	if _, ok := k.kept[room.Key]; !ok {
@@ -263,7 +270,7 @@ func (k *keeper) vacate(lack float64, gain func(*host) float64) bool {
 	})
 	moved, machines := money.Amount(0), 0
 	for _, h := range list {
-		if lack <= bits && (machines >= g.Waiting || !k.richer(h, 2*moved)) {
+		if lack <= bits && (machines >= g.Waiting*k.n || !k.richer(h, 2*moved)) {
 			continue
 		}
 		h.keeper, k.vacated = g.Job, true

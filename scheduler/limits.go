@@ -35,6 +35,10 @@ func (u use) plus(o use) use {
 	return use{u.tasks + o.tasks, u.machines + o.machines, u.gpus + o.gpus, u.perHour + o.perHour}
 }
 
+func (u use) times(n int) use {
+	return use{u.tasks * n, u.machines * n, u.gpus * float64(n), u.perHour * money.Rate(n)}
+}
+
 // meter counts what is in use under one set of limits.
 type meter struct {
 	Limits
@@ -110,9 +114,9 @@ func machineUse(gpus float64, price, bound money.Rate) use {
 	return use{machines: 1, gpus: gpus, perHour: max(price, bound)}
 }
 
-// useOf is what one more machine of an offer takes.
+// useOf is what the machines of an offer take that one more task wants there.
 func (c *class) useOf(p *pass, o *Offer) use {
-	return machineUse(p.Catalog.Shapes[o.shape].GPUs, o.Price, Bound(o, c.limit))
+	return machineUse(p.Catalog.Shapes[o.shape].GPUs, o.Price, Bound(o, c.limit)).times(p.missing(c, o.Market))
 }
 
 // meters are the limits of a pass with what is in use.
@@ -192,6 +196,11 @@ func (p *pass) measure() {
 		if h := machines[r.Machine]; h != nil {
 			p.counts(r.Group.Queue, h)
 		}
+		for _, id := range r.Beside {
+			if h := machines[id]; h != nil {
+				p.counts(r.Group.Queue, h)
+			}
+		}
 	}
 }
 
@@ -256,17 +265,22 @@ func (p *pass) limitsOf(g *Group) [3]*meter {
 	return [...]*meter{p.project(g.Project), p.queue(g.Queue), &p.meters.all}
 }
 
-// limits says which limit on the number of machines, or of tasks, is reached.
-func (p *pass) limits(g *Group) reason.Reason {
-	if limit := p.Settings.Launches; limit > 0 && p.launching >= limit {
+// limits says which limit on the number of machines, or of tasks, one more task on n
+// more machines would pass. A gang that is larger than the limit on launches has its
+// turn when none is under way.
+func (p *pass) limits(g *Group, n int) reason.Reason {
+	if !p.waitsFor.IsZero() {
+		return p.waitsFor
+	}
+	if limit := p.Settings.Launches; limit > 0 && p.launching > 0 && p.launching+n > limit {
 		return reason.New("launch_limit", "running", p.launching, "limit", limit)
 	}
 	for _, m := range p.limitsOf(g) {
 		if m.Tasks > 0 && m.used.tasks >= m.Tasks {
 			return m.because(atTaskLimit, use{})
 		}
-		if r := m.lacks(g.Job, use{machines: 1}); r != usable {
-			return m.because(r, use{machines: 1})
+		if r := m.lacks(g.Job, use{machines: n}); r != usable {
+			return m.because(r, use{machines: n})
 		}
 	}
 	return reason.Reason{}
@@ -277,7 +291,7 @@ func (p *pass) limits(g *Group) reason.Reason {
 // [pass.limits].
 func (p *pass) over(job string, c *class, o *Offer) (*meter, ruling) {
 	m := p.account(o.Market.Provider)
-	if m.Tasks > 0 && m.used.tasks >= m.Tasks {
+	if m.Tasks > 0 && m.used.tasks+c.needs.nodes() > m.Tasks {
 		return m, atTaskLimit
 	}
 	if k := p.keptOf(job, o); k != nil {
@@ -313,12 +327,17 @@ func (p *pass) keptOf(job string, o *Offer) *meter {
 	return nil
 }
 
-// took counts a machine that a pass launches.
+// took counts a machine that a pass launches, with the tasks on it.
 func (p *pass) took(g *Group, l *Launch, h *host) {
+	p.rented(g, l, h)
+	p.started(g, l.Market.Provider, l.Tasks)
+}
+
+// rented counts a machine that a pass launches.
+func (p *pass) rented(g *Group, l *Launch, h *host) {
 	one := machineUse(l.Shape.GPUs, l.Price, l.Bound)
 	for _, m := range [...]*meter{p.project(g.Project), p.account(l.Market.Provider), &p.meters.all} {
 		m.used = m.used.plus(one)
 	}
 	p.counts(g.Queue, h)
-	p.started(g, l.Market.Provider, l.Tasks)
 }

@@ -64,6 +64,8 @@ type pass struct {
 	spans     map[string]span          // by machine: of the tasks that run on it
 	coming    map[providers.Market]int // machines under way
 	launching int
+	waitsFor  reason.Reason      // the launches that a gang before the others waits for
+	gangs     int                // placed by this pass
 	jobTasks  map[string]int     // running
 	jobPlaced map[string]int     // by this pass
 	views     []policy.Candidate // room for decide
@@ -160,6 +162,10 @@ func (p *pass) place(g *Group, d *Decision) {
 		return
 	}
 	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
+	if g.Needs.gang() {
+		p.placeGangs(g, c, &l, room, limited, d)
+		return
+	}
 	d.Placed = p.reuse(g, c, &l, room)
 	switch {
 	case d.Placed < room:
@@ -219,7 +225,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		if p.gone(g.Job, c, one) {
 			return false
 		}
-		if d.Why = p.limits(g); !d.Why.IsZero() {
+		if d.Why = p.limits(g, 1); !d.Why.IsZero() {
 			return true
 		}
 		lease, short, again := p.admit(g, c, one)
@@ -262,13 +268,13 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	return true
 }
 
-// soldOut reports whether as many machines are under way as the offer has, or as
-// its account's quotas leave.
-func (p *pass) soldOut(o *Offer) bool {
-	if p.short(o) >= 0 {
+// soldOut reports whether n more machines are not to be had: with those under way
+// they are more than the offer has, or than its account's quotas leave.
+func (p *pass) soldOut(o *Offer, n int) bool {
+	if p.short(o, n) >= 0 {
 		return true
 	}
-	return o.Capacity > 0 && p.taken(o) >= o.Capacity
+	return o.Capacity > 0 && p.taken(o)+n > o.Capacity
 }
 
 // taken counts the machines of an offer that its number does not know of: those
@@ -285,7 +291,8 @@ func (p *pass) taken(o *Offer) int {
 
 // gone reports whether nothing more is to be had at a candidate for a job.
 func (p *pass) gone(job string, c *class, one *candidate) bool {
-	if p.soldOut(one.offer) || one.committed && p.spare(one.offer) <= 0 {
+	n := p.missing(c, one.offer.Market)
+	if p.soldOut(one.offer, n) || one.committed && p.spare(one.offer) < n {
 		return true
 	}
 	_, over := p.over(job, c, one.offer)
@@ -306,8 +313,8 @@ func (p *pass) inStock(job string, c *class, candidates []candidate) []candidate
 func (p *pass) usedUp(job string, c *class, ch *choice) reason.Reason {
 	for i := range ch.candidates {
 		o := ch.candidates[i].offer
-		if p.short(o) >= 0 {
-			return p.shortage(o)
+		if n := p.missing(c, o.Market); p.short(o, n) >= 0 {
+			return p.shortage(o, n)
 		}
 		if m, over := p.over(job, c, o); over != usable {
 			return m.because(over, c.useOf(p, o))

@@ -300,7 +300,7 @@ func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 		busy = r.billing.Paid(lived+busy) - r.billing.Paid(lived)
 	}
 	cost, err := money.Charge(busy, r.price, money.Billing{Unit: time.Nanosecond})
-	return err == nil && cost/money.Amount(max(1, min(rounds*slots, l.waiting))) <= best.per
+	return err == nil && cost*money.Amount(l.nodes)/money.Amount(max(1, min(rounds*slots, l.waiting))) <= best.per
 }
 
 // occupy puts n tasks on a machine.
@@ -375,7 +375,7 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 			}
 		}
 	}
-	return max(0, used-int(busy.claimed/one.round()))
+	return max(0, used/one.nodes-int(busy.claimed/one.round()))
 }
 
 func (p *pass) overdueOn(b *bucket) (n int) {

@@ -91,6 +91,9 @@ func genNeeds(t *rapid.T) scheduler.Needs {
 	n := scheduler.Needs{
 		GPUs: pick(t, "want", 0, 1, 1, 1, 2.0), Slots: pick(t, "slots", 0, 1, 2, 8), VCPU: pick(t, "vcpu", 0, 0, 1, 4.0), Memory: pick[int64](t, "memory", 0, 0, 8<<30),
 	}
+	if chance(t, "gang", 25) {
+		n.Nodes, n.Slots = rapid.IntRange(2, 5).Draw(t, "nodes"), 0
+	}
 	if n.GPUs > 0 {
 		n.Figure = pick(t, "figure", "", "fp32", "memory_bandwidth")
 		if chance(t, "named", 40) {

@@ -90,12 +90,12 @@ func Units(q *providers.Quota, s *providers.Shape) float64 {
 	return 0
 }
 
-// short is the first quota that one more machine of an offer would pass, -1 when
+// short is the first quota that n more machines of an offer would pass, -1 when
 // there is none. What is not known limits nothing.
-func (p *pass) short(o *Offer) int {
+func (p *pass) short(o *Offer, n int) int {
 	for _, i := range p.counting(o) {
 		q := &p.quotas.quotas[i]
-		if need := Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape); need > 0 && need > q.left {
+		if need := Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape); need > 0 && need*float64(n) > q.left {
 			return int(i)
 		}
 	}
@@ -103,14 +103,14 @@ func (p *pass) short(o *Offer) int {
 }
 
 // shortage says which quota has no room for an offer.
-func (p *pass) shortage(o *Offer) reason.Reason {
-	i := p.short(o)
+func (p *pass) shortage(o *Offer, n int) reason.Reason {
+	i := p.short(o, n)
 	if i < 0 {
 		return reason.New("quota")
 	}
 	q := &p.quotas.quotas[i]
 	return reason.New("quota", "quota", q.Name, "provider", q.provider, "region", q.Region, "unit", unitWords[q.Unit],
-		"left", max(0, q.left), "limit", q.Limit, "need", Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape))
+		"left", max(0, q.left), "limit", q.Limit, "need", Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape)*float64(n))
 }
 
 // draw takes a machine of an offer out of its quotas.

@@ -220,7 +220,7 @@ func (p *pass) walk(c *class, l *load, k int) walk {
 	w := walk{rest: c.fits.offers[k]}
 	if l.rates == nil {
 		slow := c.fits.slowest
-		w.lanes = []lane{{c.fits.order[k], l.modelled(c.fits.fastest).least(c.fits.fastest) + p.rest(l, l.modelled(slow), slow)}}
+		w.lanes = []lane{{c.fits.order[k], float64(l.nodes) * (l.modelled(c.fits.fastest).least(c.fits.fastest) + p.rest(l, l.modelled(slow), slow))}}
 		return w
 	}
 	w.lanes = make([]lane, 0, len(c.fits.byGPU[k]))
@@ -229,7 +229,7 @@ func (p *pass) walk(c *class, l *load, k int) walk {
 		if at := p.paceOf(c, l, r.gpu, r.figure); at != nil {
 			e = estimate{task: at.least}.times(l.left)
 		}
-		w.lanes = append(w.lanes, lane{r.list, e.least(r.figure) + p.rest(l, e, r.figure)})
+		w.lanes = append(w.lanes, lane{r.list, float64(l.nodes) * (e.least(r.figure) + p.rest(l, e, r.figure))})
 	}
 	return w
 }

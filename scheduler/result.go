@@ -28,6 +28,9 @@ type Assign struct {
 	// Slots, when not 0, is how an empty machine is cut anew.
 	Slots   int
 	SlotKey string
+	// Gang numbers the gangs of a result from 1: what bears the same number is one
+	// task's, and is done as a whole or not at all. 0 is no gang.
+	Gang int
 }
 
 // Launch rents one machine for Tasks tasks of a group, and for those of More.
@@ -46,6 +49,7 @@ type Launch struct {
 	// More are tasks of later groups that share the machine. Whoever leaves them
 	// out loses nothing: the next pass finds its free slots.
 	More []Share
+	Gang int // see [Assign]
 }
 
 // Share is Tasks tasks of a group.
@@ -96,8 +100,9 @@ type Count struct {
 type Option struct {
 	Market providers.Market `json:"market"`
 	Shape  providers.Shape  `json:"shape"`
-	Price  money.Rate       `json:"price"` // of the whole machine
-	Bound  money.Rate       `json:"bound"` // that its reservations would assume
+	Price  money.Rate       `json:"price"`          // of the whole machine
+	Bound  money.Rate       `json:"bound"`          // that its reservations would assume
+	Nodes  int              `json:"nodes,omitzero"` // machines that a task needs at once; 0 is one
 	Slots  int              `json:"slots"`
 	Rounds int              `json:"rounds"` // tasks that each slot runs one after another
 	Tasks  int              `json:"tasks"`  // that the cost is shared by, on one machine

@@ -38,9 +38,9 @@ func (p *pass) consider(r *Running, on *host) {
 	}
 	p.wake(g.Closes)
 	p.wake(r.StopAt)
-	// Only timed single tasks are moved; others finish where they are.
+	// Only timed single tasks on one machine are moved; others finish where they are.
 	timed := !g.Deadline.IsZero() || g.Policy != policy.Auto
-	if on == nil || !g.Interruptible || !timed || !r.Useful || on.slots > 1 {
+	if on == nil || !g.Interruptible || !timed || !r.Useful || on.slots > 1 || g.Needs.gang() {
 		return
 	}
 	d, ok := p.elsewhere(r, on.machine)
@@ -85,7 +85,7 @@ func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
 	left := p.inStock(g.Job, c, ch.candidates)
 	d := p.decide(g, &l, left, current)
 	if d.Action == policy.Move {
-		if !p.limits(g).IsZero() {
+		if !p.limits(g, 1).IsZero() {
 			return d, false
 		}
 		if _, _, err := p.lease(g, c, &left[d.Market]); err != nil {

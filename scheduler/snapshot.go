@@ -74,6 +74,9 @@ type Provider struct {
 type Cooldown struct {
 	Until  time.Time
 	Reason reason.Reason
+	// Taken means that a machine was taken there, and that no launch has been refused
+	// since: what a gang has lost may be replaced there.
+	Taken bool
 }
 
 // Needs is what one task asks of a machine. Zero asks for nothing.
@@ -99,6 +102,9 @@ type Needs struct {
 	Zones     []string
 	Near      Near
 	MaxPrice  money.Rate // whole machine per hour; 0 means none
+	// Nodes is how many machines a task needs at once, each of them whole and all
+	// in one market; 0 and 1 mean one. The rest of the needs is of each.
+	Nodes int
 }
 
 // Work is how much one task is.
@@ -182,7 +188,8 @@ type Machine struct {
 type Running struct {
 	Attempt string
 	Machine string
-	Group   Group // as if it waited: Left counts from its last commit
+	Beside  []string // the other machines of a gang
+	Group   Group    // as if it waited: Left counts from its last commit
 	Since   time.Time
 	Useful  bool      // the command runs
 	Stops   bool      // already asked to stop

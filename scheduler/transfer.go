@@ -105,6 +105,9 @@ func (p *pass) transfer(c *class, provider, name string) *transfer {
 		case f.Unknown && price > 0:
 			t.notes[len(t.notes)-1] = reason.New("egress_size_unknown", "what", f.What, "price", price, "from", from, "to", to)
 		}
+		if f.Way == Fetch { // every machine of a gang does
+			cost = times(c.needs.nodes(), cost)
+		}
 		if f.Way == Keep {
 			t.saved = more(t.saved, cost)
 		} else {
@@ -162,7 +165,7 @@ func (l *load) saving(task, save time.Duration, history policy.History, spot boo
 		return 0, 0, 0
 	}
 	if every = l.saves.Every; every <= 0 {
-		if every = policy.CheckpointInterval(save, policy.Life(history, policy.History{})); every <= 0 {
+		if every = policy.CheckpointInterval(save, policy.Life(history, policy.History{})/time.Duration(l.nodes)); every <= 0 {
 			return 0, 0, 0
 		}
 		if !spot {

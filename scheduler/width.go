@@ -88,7 +88,7 @@ func (l *load) cheapest(most time.Duration, s slot) time.Duration {
 // r take n·r/w, which is least in sum where a slot runs √(n·price·(boot+tail) /
 // (slots·value·r)) of them.
 func (l *load) brisk(s slot) time.Duration {
-	overhead := s.price.Float() * (s.boot + s.tail).Hours()
+	overhead := float64(l.nodes) * s.price.Float() * (s.boot + s.tail).Hours()
 	n := math.Sqrt(float64(l.waiting) * overhead / (float64(s.slots) * l.value.Float() * s.round.Hours()))
 	return time.Duration(max(1, min(math.Round(n), math.MaxInt32)))
 }

@@ -52,6 +52,8 @@ type record struct {
 	SaveNumber int64           `json:"save_number,omitzero"`
 	Saves      []agentapi.Save `json:"saves,omitzero"`
 	Usage      *queue.Usage    `json:"usage,omitempty"`
+	// At is where the others of its gang reach it, once all is staged.
+	At *queue.Endpoint `json:"at,omitempty"`
 }
 
 // stopOrder is the wish that an attempt ends, whoever has it.
@@ -285,7 +287,7 @@ func (t *attempt) observe() (agentapi.ObservedAttempt, int) {
 	o := agentapi.ObservedAttempt{
 		ID: t.id, Token: t.rec.Token, Phase: t.rec.Phase, Busy: agentapi.Of(t.busy()),
 		Broken: t.rec.Broken, Resumed: t.rec.Resumed, Output: t.rec.Output, LogSize: t.rec.Log.Sent, Ended: t.rec.Ended,
-		Saves: t.rec.Saves,
+		Saves: t.rec.Saves, At: t.rec.At,
 	}
 	o.Units, o.Progress = t.units, t.progress()
 	if t.untold || t.rec.Ended != nil {

@@ -69,6 +69,8 @@
 //	GPUBROKER_POWEROFF   command for the end action poweroff, default poweroff
 //	GPUBROKER_END        command for the end action api
 //	GPUBROKER_REARM      see above
+//	GPUBROKER_ADDRESS    IP address at which the other machines of a gang reach this
+//	                     one; default: that from which it reaches the broker
 //	GPUBROKER_REPORT     how often progress is told, default 5s
 //
 // # How an attempt ends

@@ -87,7 +87,7 @@ func (t *attempt) attend(proc Process, exited <-chan Exit) (Exit, *stopOrder) {
 			first := order == nil
 			order = &o
 			t.mu.Unlock()
-			if first {
+			if first && !t.helps() { // a helper is there until the first member's end, or its grace
 				t.signal(proc)
 			}
 		} else {
@@ -145,6 +145,8 @@ func (t *attempt) judge(exit Exit, order *stopOrder) agentapi.Ended {
 	}
 	end.Layer = layerTask
 	switch {
+	case order == nil && t.helps():
+		end = agentapi.Ended{Layer: layerAgent, Reason: reason.New("setup_failed", "what", "sshd ended by itself; the log says why")}
 	case order != nil:
 		end.Layer, end.Reason = order.layer, order.why
 		if exit.Code == 0 {

@@ -36,7 +36,7 @@ func (t *attempt) finish() {
 			}
 		}
 		if succeeded(rec.Ended) {
-			if rec.Task.Output != nil {
+			if rec.Task.Output != nil && rec.Task.Leads() {
 				if end := t.publish(ctx, rec); end != nil {
 					t.log.Warn("the output was not kept", "why", end.Reason.String())
 					if t.logs != nil {

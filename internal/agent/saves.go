@@ -44,10 +44,10 @@ type takenSave struct {
 }
 
 // startSaving begins to watch for saves; it returns nil for a task that makes
-// none.
+// none, and for a member of a gang whose saves nobody keeps.
 func (t *attempt) startSaving() (*saving, error) {
 	spec := t.rec.Task.Checkpoint
-	if spec == nil {
+	if spec == nil || !t.rec.Task.Leads() {
 		return nil, nil
 	}
 	dir, err := t.local(spec.Dir)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -30,6 +31,8 @@ type Settings struct {
 	Rearm    string
 
 	Report time.Duration
+
+	Address string // that other machines of a gang reach this one at; "" means the one towards the broker
 }
 
 // FromEnv reads the settings. Where getenv is of a file, see [ReadFile].
@@ -45,6 +48,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		PowerOff:    getenv("GPUBROKER_POWEROFF"),
 		End:         getenv("GPUBROKER_END"),
 		Rearm:       getenv("GPUBROKER_REARM"),
+		Address:     getenv("GPUBROKER_ADDRESS"),
 	}
 	if sim := getenv("SIMCLOUD_METADATA"); sim != "" && (s.Metadata == "" || s.Metadata == "simcloud") {
 		s.Metadata, s.MetadataURL = "simcloud", sim
@@ -97,6 +101,9 @@ func (s *Settings) Check() error {
 	}
 	if known := []string{"simcloud", "ec2", "gce", "azure", "none"}; !slices.Contains(known, s.Metadata) {
 		errs = append(errs, fmt.Errorf("agent: GPUBROKER_METADATA=%q; want one of %s", s.Metadata, strings.Join(known, ", ")))
+	}
+	if _, err := netip.ParseAddr(s.Address); s.Address != "" && err != nil {
+		errs = append(errs, fmt.Errorf("agent: GPUBROKER_ADDRESS=%q is no IP address", s.Address))
 	}
 	return errors.Join(errs...)
 }

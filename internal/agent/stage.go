@@ -68,7 +68,13 @@ func (t *attempt) stage(ctx context.Context) (Command, error) {
 		return Command{}, err
 	}
 	t.set(func(r *record) { r.Resumed = &resumed })
-	return t.command(task, resumed)
+	var gang *agentapi.Gang
+	if task.Nodes > 1 {
+		if gang, err = t.meet(ctx, &task); err != nil {
+			return Command{}, err
+		}
+	}
+	return t.command(task, resumed, gang)
 }
 
 func (t *attempt) tmp() string { return filepath.Join(t.dir, "tmp") }
@@ -173,8 +179,8 @@ func (t *attempt) openLogs(pattern string) error {
 	return nil
 }
 
-// command fills in what the command sees.
-func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
+// command fills in what the command sees. gang is nil for a task on one machine.
+func (t *attempt) command(task agentapi.Task, resumed int64, gang *agentapi.Gang) (Command, error) {
 	input := task.Input
 	if task.InputPath != "" {
 		var err error
@@ -233,6 +239,26 @@ func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 		env["GPUBROKER_CHECKPOINT_DIR"] = dir
 		env["GPUBROKER_CHECKPOINT_INTERVAL"] = strconv.FormatFloat(c.Interval.Std().Seconds(), 'f', -1, 64)
 	}
+	if gang != nil {
+		own, err := t.gangEnv(&task, gang)
+		if err != nil {
+			return Command{}, err
+		}
+		maps.Copy(env, own)
+		if task.Launcher == agentapi.MPI {
+			if task.Rank > 0 {
+				for name := range task.Secrets {
+					delete(env, name)
+				}
+				args, err := t.mpiServer(gang, task.Rank, list(env))
+				return Command{ID: t.id, Args: args, Dir: t.work(), Env: list(env), Memory: task.Memory}, err
+			}
+			if own, err = t.mpiClient(gang); err != nil {
+				return Command{}, err
+			}
+			maps.Copy(env, own)
+		}
+	}
 	args := make([]string, 0, len(task.Command))
 	for _, arg := range task.Command {
 		args = append(args, fill.Replace(arg))
@@ -243,9 +269,14 @@ func (t *attempt) command(task agentapi.Task, resumed int64) (Command, error) {
 	if len(args) == 0 || args[0] == "" {
 		return Command{}, errors.New("agent: the task has neither command nor shell")
 	}
-	list := make([]string, 0, len(env))
+	return Command{ID: t.id, Args: args, Dir: t.work(), Env: list(env), Memory: task.Memory}, nil
+}
+
+// list is an environment as a process takes it.
+func list(env map[string]string) []string {
+	out := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, k+"="+env[k])
+		out = append(out, k+"="+env[k])
 	}
-	return Command{ID: t.id, Args: args, Dir: t.work(), Env: list, Memory: task.Memory}, nil
+	return out
 }

@@ -139,6 +139,9 @@ type ObservedAttempt struct {
 	LogSize int64    `json:"log_size,omitzero"` // bytes of log uploaded
 	Tail    *Tail    `json:"tail,omitzero"`     // live log while somebody watches
 	Ended   *Ended   `json:"ended,omitzero"`    // the command's end
+	// At is where the other members of its gang reach it; it is set once all is
+	// staged, and the command waits for [DesiredAttempt.Gang].
+	At *queue.Endpoint `json:"at,omitempty"`
 	// Usage is told about once a minute while the command runs, and after its end;
 	// nil means nothing new. It is under 1 KiB.
 	Usage *queue.Usage `json:"usage,omitempty"`
@@ -242,7 +245,23 @@ type DesiredAttempt struct {
 	Get map[string]string `json:"get,omitzero"`
 	// Watch asks for live log from this offset on; nil means that nobody watches.
 	Watch *int64 `json:"watch,omitzero"`
+	// Gang is set once all members of a gang are staged: their commands may begin.
+	Gang *Gang `json:"gang,omitempty"`
 }
+
+// Gang is what the members of a gang know of each other.
+type Gang struct {
+	Hosts []queue.Endpoint `json:"hosts"` // by rank
+	// Key is the gang's own private key in OpenSSH's form, for [MPI] alone: every
+	// member shows it as its host key and takes no other as a user's. It is never
+	// logged.
+	Key    string `json:"key,omitzero"`
+	Public string `json:"public,omitzero"` // its public half, as in authorized_keys
+}
+
+// MPI is the launcher of a gang whose first member runs the command, and whose
+// others run a remote shell for it.
+const MPI = "mpi"
 
 // Resume is one checkpoint that may be resumed from.
 type Resume struct {
@@ -291,7 +310,17 @@ type Task struct {
 	Memory int64   `json:"memory,omitzero"` // bytes; 0 means no limit
 	Disk   int64   `json:"disk,omitzero"`
 	GPUs   []int   `json:"gpus,omitzero"` // device numbers
+
+	// Nodes is the number of machines that the task runs on at once; 0 means one,
+	// and the rest does not count. Only the member of rank 0 keeps saves and outputs.
+	Nodes    int    `json:"nodes,omitzero"`
+	Rank     int    `json:"rank,omitzero"`
+	Launcher string `json:"launcher,omitzero"` // [MPI], or "" for the command on every member
+	Procs    int    `json:"procs,omitzero"`    // processes that a host file gives each member
 }
+
+// Leads reports whether the attempt's saves and outputs are the task's.
+func (t *Task) Leads() bool { return t.Nodes < 2 || t.Rank == 0 }
 
 // Fetch is a file to get before the command begins. Path is relative to the
 // workspace.

@@ -135,6 +135,7 @@ type fakeTask struct {
 	ended   *agentapi.Ended
 	busy    time.Duration
 	broken  []agentapi.Broken
+	waits   bool // for the others of its gang
 }
 
 func (a *fakeAgent) ticks() agentapi.Ticks {
@@ -204,7 +205,7 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 func (a *fakeAgent) beat() time.Duration {
 	next := a.site.every
 	for _, t := range a.tasks {
-		if t.ended != nil || t.want.Stop != nil {
+		if t.ended != nil || t.want.Stop != nil || t.waits {
 			return time.Second
 		}
 		next = min(next, max(time.Second, t.length-t.base-t.busy))
@@ -234,6 +235,12 @@ func (a *fakeAgent) observe() agentapi.Observed {
 			if s.Number > t.want.Committed {
 				x.Saves = append(x.Saves, s)
 			}
+		}
+		if w := t.want.Task; w.Nodes > 1 {
+			x.At = &queue.Endpoint{Address: fmt.Sprintf("10.0.0.%d", w.Rank+1), Port: 29500}
+		}
+		if t.waits {
+			x.Phase = agentapi.Staging
 		}
 		x.Broken = t.broken
 		a.site.rig(func() {
@@ -266,6 +273,10 @@ func (a *fakeAgent) apply(d agentapi.Desired) {
 			a.tasks[w.ID] = t
 		}
 		t.want = w
+		if t.waits && w.Gang != nil {
+			t.waits, t.began = false, time.Now()
+			a.site.met(w)
+		}
 	}
 	for id := range a.tasks {
 		if !seen[id] {
@@ -295,6 +306,7 @@ func (a *fakeAgent) begin(w agentapi.DesiredAttempt) *fakeTask {
 		t.last = t.base
 		break
 	}
+	t.waits = w.Task.Nodes > 1
 	return t
 }
 
@@ -314,9 +326,15 @@ func (a *fakeAgent) step(ctx context.Context) {
 		if t.ended != nil {
 			continue
 		}
+		if t.waits {
+			if t.want.Stop != nil {
+				t.ended = &agentapi.Ended{Layer: "agent", Reason: t.want.Stop.Why}
+			}
+			continue
+		}
 		t.busy = time.Since(t.began)
 		work := min(t.base+t.busy, t.length)
-		if c := t.want.Task.Checkpoint; c != nil && (work-t.last >= t.length/10 || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
+		if c := t.want.Task.Checkpoint; c != nil && t.want.Task.Leads() && (work-t.last >= t.length/10 || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
 			number := t.want.Next
 			if n := len(t.saves); n > 0 && t.saves[n-1].Number >= number {
 				number = t.saves[n-1].Number + 1
@@ -329,6 +347,8 @@ func (a *fakeAgent) step(ctx context.Context) {
 			}
 		}
 		switch {
+		case t.busy >= time.Minute && t.word() == fmt.Sprintf("fail-%d", t.want.Task.Rank):
+			t.ended = &agentapi.Ended{ExitCode: new(4), Layer: "task"}
 		case work >= t.length && t.word() == "fail":
 			t.ended = &agentapi.Ended{ExitCode: new(3), Layer: "task"}
 		case work >= t.length:

@@ -263,6 +263,7 @@ func revisionOf(d *agentapi.Desired) string {
 		Committed                 int64
 		Recorded                  bool
 		Watch                     *int64
+		Gang                      bool
 	}
 	var all []any
 	all = append(all, d.Leave)
@@ -271,7 +272,7 @@ func revisionOf(d *agentapi.Desired) string {
 		if stop != nil {
 			stop = &agentapi.Stop{Why: stop.Why, Grace: stop.Grace, Save: stop.Save}
 		}
-		all = append(all, essence{a.ID, a.Published, a.PublishErr, stop, a.Committed, a.Recorded, a.Watch})
+		all = append(all, essence{a.ID, a.Published, a.PublishErr, stop, a.Committed, a.Recorded, a.Watch, a.Gang != nil})
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -323,11 +324,11 @@ func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queu
 		c := b.state.View().Checkpoints.Get(state.CheckpointKey(a.TaskID, x.Number))
 		return c == nil || !c.Broken.IsZero()
 	})
-	publish := o.Output != nil && a.Publish == "" && o.Ended != nil && o.Ended.ExitCode != nil && *o.Ended.ExitCode == 0
+	publish := o.Output != nil && a.Leads() && a.Publish == "" && o.Ended != nil && o.Ended.ExitCode != nil && *o.Ended.ExitCode == 0
 	next := phaseOf(o, a)
 	stalled := o.Phase == agentapi.Running && b.stalled(a, o)
 	ended := o.Phase == agentapi.PhaseEnded && o.Ended != nil
-	if len(saves)+len(broken) == 0 && !publish && next == "" && !stalled && !ended && (o.LogSize == a.LogSize || o.Phase != agentapi.PhaseEnded) {
+	if len(saves)+len(broken) == 0 && !gathers(a, o) && !publish && next == "" && !stalled && !ended && (o.LogSize == a.LogSize || o.Phase != agentapi.PhaseEnded) {
 		if o.Output != nil && o.Ended != nil {
 			b.publish(ctx, a.ID, *o.Output)
 		}
@@ -349,6 +350,11 @@ func (b *Broker) observedAttempt(ctx context.Context, i *queue.Instance, a *queu
 				if j != nil {
 					tx.EmitTask("attempt.running", j, a, reason.Reason{})
 				}
+			}
+		}
+		if gathers(a, o) {
+			if err := b.gather(tx, a, *o.At); err != nil {
+				return err
 			}
 		}
 		if o.Resumed != nil {
@@ -429,16 +435,19 @@ func (b *Broker) over(tx *state.Tx, a *queue.Attempt, o *agentapi.ObservedAttemp
 	b.mu.Lock()
 	failed := b.published[a.ID]
 	b.mu.Unlock()
+	outputs := spec.Outputs != nil && a.Leads()
 	switch {
-	case ok && spec.Outputs != nil && a.Publish == "":
+	case ok && outputs && a.Publish == "":
 		// Nothing came to be published though the job promised it.
 		return b.endAttempt(tx, a.ID, queue.Failed, e.ExitCode, reason.New("output_failed", "what", "the command left no output"))
 	case ok && failed != "":
 		return b.endAttempt(tx, a.ID, queue.Failed, e.ExitCode, reason.New("output_failed", "what", failed))
-	case ok && spec.Outputs != nil && !b.done(a.ID):
+	case ok && outputs && !b.done(a.ID):
 		return nil // its output is on its way
 	case ok && e.Layer == "task":
 		return b.endAttempt(tx, a.ID, queue.Succeeded, e.ExitCode, why)
+	case forOthers(a.Stop) && e.Layer != "task" && taken(why):
+		return b.endAttempt(tx, a.ID, queue.Preempted, e.ExitCode, why)
 	case a.Stop != nil:
 		return b.endAttempt(tx, a.ID, a.Stop.Outcome, e.ExitCode, a.Stop.Why)
 	case e.Layer == "task":
@@ -473,7 +482,7 @@ func (b *Broker) stalled(a *queue.Attempt, o *agentapi.ObservedAttempt) bool {
 	if err != nil {
 		return false
 	}
-	return spec.Stall > 0 && o.Idle.Std() > spec.Stall.Std() || spec.MaxDuration > 0 && o.Busy.Std() > spec.MaxDuration.Std()
+	return spec.Stall > 0 && a.Leads() && o.Idle.Std() > spec.Stall.Std() || spec.MaxDuration > 0 && o.Busy.Std() > spec.MaxDuration.Std()
 }
 
 func (b *Broker) stall(tx *state.Tx, a *queue.Attempt) error {

@@ -25,8 +25,7 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 		return err
 	}
 	a.Outcome, a.ExitCode, a.Reason, a.Ended = outcome, exit, why, tx.Now
-	p, ok := b.progressOf(id)
-	if ok && !a.Started.IsZero() {
+	if p, ok := b.progressOf(id); ok && !a.Started.IsZero() {
 		a.Busy = max(a.Busy, p.Busy)
 		a.Usage = p.Usage
 	}
@@ -34,6 +33,9 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 		a.Kept = a.Busy
 	}
 	b.free(tx, a)
+	if a.Member != nil {
+		return b.endMember(tx, a)
+	}
 	t := tx.EditTask(a.TaskID)
 	if t == nil || t.Attempt != id || t.State != queue.TaskRunning {
 		return nil
@@ -42,10 +44,18 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 	if j == nil {
 		return nil
 	}
+	tx.EmitTask("attempt."+string(outcome), j, a, why)
+	return b.conclude(tx, j, t, a, outcome, exit, why)
+}
+
+// conclude decides what becomes of a running task whose attempt, or whose gang led by
+// that attempt, has ended.
+func (b *Broker) conclude(tx *state.Tx, j *queue.Job, t *queue.Task, a *queue.Attempt, outcome queue.Outcome, exit *int, why reason.Reason) error {
 	spec, err := b.specs.of(j)
 	if err != nil {
 		return err
 	}
+	p, _ := b.progressOf(a.ID) // nothing when its agent never told any
 	b.learn(tx, a, p, spec)
 	v := scheduler.Next(spec.retry, t, outcome, exit, why)
 	if j.CancelledBy != "" && v.To == queue.TaskQueued {
@@ -64,9 +74,6 @@ func (b *Broker) endAttempt(tx *state.Tx, id string, outcome queue.Outcome, exit
 	}
 	if t.State.Terminal() {
 		t.Ended = tx.Now
-	}
-	tx.EmitTask("attempt."+string(outcome), j, a, why)
-	if t.State.Terminal() {
 		tx.EmitTask("task."+string(t.State), j, a, v.Why)
 	}
 	b.maybeDone(tx, j)
@@ -101,13 +108,28 @@ func (b *Broker) free(tx *state.Tx, a *queue.Attempt) {
 	}
 }
 
-// stopAttempt asks an attempt to end. A stop is only made sooner, never undone.
+// stopAttempt asks an attempt to end, and its gang with it. A stop is only made
+// sooner, never undone.
 func (b *Broker) stopAttempt(tx *state.Tx, id string, stop queue.Stop) error {
+	if err := b.stopOne(tx, id, stop); err != nil {
+		return err
+	}
+	if a := tx.Attempt(id); a != nil && a.Member != nil {
+		return b.stopOthers(tx, a, b.stopForMember(a, stop.Why, stop.Checkpoint))
+	}
+	return nil
+}
+
+func (b *Broker) stopOne(tx *state.Tx, id string, stop queue.Stop) error {
 	a := tx.EditAttempt(id)
 	if a == nil || a.State == queue.AttemptEnded {
 		return nil
 	}
-	if a.Stop != nil {
+	if forOthers(a.Stop) && !forOthers(&stop) && stop.Outcome != queue.Succeeded {
+		if stop.By.IsZero() || !a.Stop.By.IsZero() && a.Stop.By.Before(stop.By) {
+			stop.By = a.Stop.By
+		}
+	} else if a.Stop != nil {
 		if stop.By.IsZero() || !a.Stop.By.IsZero() && !stop.By.Before(a.Stop.By) {
 			return nil
 		}
@@ -115,7 +137,13 @@ func (b *Broker) stopAttempt(tx *state.Tx, id string, stop queue.Stop) error {
 	}
 	a.Stop = &stop
 	if a.State == queue.AttemptAssigned || a.State == queue.AttemptDraining {
-		if i := tx.Instance(a.Instance); a.State == queue.AttemptAssigned && (i == nil || i.State == queue.InstanceRequested || i.State == queue.InstanceLaunching) {
+		i := tx.Instance(a.Instance)
+		if a.Member != nil && i != nil && i.Ready.IsZero() {
+			// Its agent has never called in, and the gang waits for its end.
+			a.Sealed = true
+			return b.endAttempt(tx, id, stop.Outcome, nil, stop.Why)
+		}
+		if a.State == queue.AttemptAssigned && (i == nil || i.State == queue.InstanceRequested || i.State == queue.InstanceLaunching) {
 			return b.endAttempt(tx, id, stop.Outcome, nil, stop.Why)
 		}
 	}
@@ -152,6 +180,7 @@ func (b *Broker) save(tx *state.Tx, a *queue.Attempt, number int64, digest strin
 	t.Seconds, t.Region = c.Seconds, region
 	t.Progress = max(t.Progress, c.Progress)
 	a.Kept, a.Busy = busy, max(a.Busy, busy)
+	b.keptByAll(tx, a, busy)
 	if j := tx.Job(a.Job); j != nil {
 		tx.EmitTask("checkpoint.committed", j, a, reason.New("checkpoint", "number", number, "bytes", bytes, "sent", sent))
 	}

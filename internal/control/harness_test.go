@@ -66,6 +66,7 @@ type site struct {
 	foreign func(request string) bool                   // machines that are not this store's
 	wrap    func(providers.Provider) providers.Provider // round the adapter; nil leaves it bare
 
+	mets   []agentapi.DesiredAttempt // of members of gangs, when they began
 	mu     sync.Mutex
 	agents map[string]*fakeAgent // by instance
 	broker *control.Broker       // nil while it is down
@@ -371,6 +372,11 @@ func (s *site) up() *control.Broker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broker
+}
+
+// met notes that a member of a gang begins.
+func (s *site) met(w agentapi.DesiredAttempt) {
+	s.rig(func() { s.mets = append(s.mets, w) })
 }
 
 // submit hands a spec in.

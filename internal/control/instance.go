@@ -56,7 +56,7 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 	}
 	for _, a := range tx.AttemptsOn(id) {
 		out := outcome
-		if a.Stop != nil && a.Stop.Outcome != "" {
+		if a.Stop != nil && a.Stop.Outcome != "" && !forOthers(a.Stop) {
 			out = a.Stop.Outcome // what it was asked to stop for
 		}
 		if err := b.endAttempt(tx, a.ID, out, nil, why); err != nil {
@@ -210,14 +210,18 @@ func (b *Broker) leaseOf(i *queue.Instance, until time.Time) budget.Lease {
 // reserve raises a new machine's holds so that it may live until the given
 // moment. over are the machines that live beyond their leases.
 func (b *Broker) reserve(tx *state.Tx, i *queue.Instance, until time.Time, over []*queue.Instance) error {
-	budgets := b.closed(b.budgetsFor(tx, i), over, txBook{tx}, tx.Now)
-	c, err := budget.Extend(budgets, b.leaseOf(i, until), txBook{tx})
+	c, err := b.reservation(tx, i, until, over, txBook{tx})
 	if err != nil {
 		return err
 	}
 	put(tx, c)
 	i.Lease = until
 	return nil
+}
+
+// reservation is what a new machine's holds would be raised by.
+func (b *Broker) reservation(tx *state.Tx, i *queue.Instance, until time.Time, over []*queue.Instance, book budget.Book) (budget.Change, error) {
+	return budget.Extend(b.closed(b.budgetsFor(tx, i), over, book, tx.Now), b.leaseOf(i, until), book)
 }
 
 // overdue returns the machines that live beyond their leases.

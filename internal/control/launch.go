@@ -26,7 +26,7 @@ func (b *Broker) launch(ctx context.Context) (time.Duration, error) {
 	for i := range b.state.View().Instances.All() {
 		switch {
 		case i.State == queue.InstanceRequested && !b.busy(i.ID):
-			key := launchKey{marketOf(i), i.Bound}
+			key := launchKey{marketOf(i), i.Bound, i.Group}
 			if groups[key] == nil {
 				order = append(order, key)
 			}
@@ -59,6 +59,7 @@ func (b *Broker) launch(ctx context.Context) (time.Duration, error) {
 type launchKey struct {
 	market providers.Market
 	bound  money.Rate
+	group  string
 }
 
 // launchTogether is how many machines are asked for in one call at most.
@@ -140,7 +141,7 @@ func (b *Broker) launching(tx *state.Tx, account *Account, id string) (req provi
 func (b *Broker) request(i *queue.Instance, a *Account, token string) providers.LaunchRequest {
 	caps := a.Capabilities()
 	req := providers.LaunchRequest{
-		Request: i.ID, Market: marketOf(i), PriceMax: i.Bound, UserData: b.userData(i, caps, token),
+		Request: i.ID, Market: marketOf(i), Group: i.Group, PriceMax: i.Bound, UserData: b.userData(i, caps, token),
 		Tags: providers.Tags{
 			Owner: b.set.Owner, Generation: b.meta.Generation, Request: i.ID, Project: i.Project,
 			DeleteAt: b.deleteAt(i).Add(caps.StopTime),

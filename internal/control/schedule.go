@@ -113,6 +113,9 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	}
 	taken := map[string]int{}
 	for _, a := range r.Assigns {
+		if a.Gang > 0 {
+			continue
+		}
 		i := tx.Instance(a.Machine)
 		if i == nil || !b.machineOf(i, 0).Open {
 			continue
@@ -130,7 +133,15 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	}
 	over := overdue(tx.Instances()) // no launch makes another machine so
 	for i := range r.Launches {
+		if r.Launches[i].Gang > 0 {
+			continue
+		}
 		if err := b.intend(tx, p, &r.Launches[i], over, taken); err != nil {
+			return err
+		}
+	}
+	for _, g := range gangsOf(r) {
+		if err := b.placeGang(tx, p, g, over, taken); err != nil {
 			return err
 		}
 	}
@@ -150,24 +161,10 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 // tasks on it.
 func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, over []*queue.Instance, taken map[string]int) error {
 	j := tx.Job(p.jobs[l.Group])
-	account := b.accounts[l.Market.Provider]
-	if j == nil || account == nil || b.waiting(tx, p, l.Group, taken) == 0 {
+	if j == nil || b.accounts[l.Market.Provider] == nil || b.waiting(tx, p, l.Group, taken) == 0 {
 		return nil
 	}
-	caps := account.Capabilities()
-	i := &queue.Instance{
-		ID: tx.NewID("i"), State: queue.InstanceRequested, Project: j.Project,
-		Provider: l.Market.Provider, Region: l.Market.Region, Zone: l.Market.Zone, Type: l.Market.Type, Kind: string(l.Market.Kind),
-		GPU: l.Shape.GPU, GPUName: l.Shape.GPUName, GPUs: l.Shape.GPUs, GPUMemory: l.Shape.GPUMemory,
-		VCPU: l.Shape.VCPU, Memory: l.Shape.Memory, Disk: l.Shape.Disk, Arch: l.Shape.Arch,
-		Slots: l.Slots, SlotKey: l.SlotKey, Price: l.Price, Bound: l.Bound, OnDemand: l.Reference,
-		Billing: caps.Billing, SelfEnd: string(caps.SelfEnd),
-		Requested: tx.Now, Boot: l.Boot, Lease: l.Lease,
-	}
-	if _, own := b.specs.budget(j); own {
-		i.Payer = j.ID
-	}
-	tx.AddInstance(i)
+	i := tx.AddInstance(b.intent(tx, j, l))
 	if err := b.reserve(tx, i, l.Lease, over); err != nil {
 		if _, short := errors.AsType[*budget.RoomError](err); short {
 			tx.DropInstance(i.ID)
@@ -190,6 +187,24 @@ func (b *Broker) intend(tx *state.Tx, p *picture, l *scheduler.Launch, over []*q
 	return nil
 }
 
+// intent draws the record of a machine for a job; nothing is staged.
+func (b *Broker) intent(tx *state.Tx, j *queue.Job, l *scheduler.Launch) *queue.Instance {
+	caps := b.accounts[l.Market.Provider].Capabilities()
+	i := &queue.Instance{
+		ID: tx.NewID("i"), State: queue.InstanceRequested, Project: j.Project,
+		Provider: l.Market.Provider, Region: l.Market.Region, Zone: l.Market.Zone, Type: l.Market.Type, Kind: string(l.Market.Kind),
+		GPU: l.Shape.GPU, GPUName: l.Shape.GPUName, GPUs: l.Shape.GPUs, GPUMemory: l.Shape.GPUMemory,
+		VCPU: l.Shape.VCPU, Memory: l.Shape.Memory, Disk: l.Shape.Disk, Arch: l.Shape.Arch,
+		Slots: l.Slots, SlotKey: l.SlotKey, Price: l.Price, Bound: l.Bound, OnDemand: l.Reference,
+		Billing: caps.Billing, SelfEnd: string(caps.SelfEnd),
+		Requested: tx.Now, Boot: l.Boot, Lease: l.Lease,
+	}
+	if _, own := b.specs.budget(j); own {
+		i.Payer = j.ID
+	}
+	return i
+}
+
 // waiting is how many of a group's tasks are still to be placed.
 func (b *Broker) waiting(tx *state.Tx, p *picture, group string, taken map[string]int) int {
 	if rows, ok := p.members[group]; ok {
@@ -206,29 +221,12 @@ func (b *Broker) waiting(tx *state.Tx, p *picture, group string, taken map[strin
 func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count int, taken map[string]int) error {
 	i := tx.Instance(machine)
 	slots := freeSlots(tx, i)
-	rows, hasRows := p.members[group]
 	for count > 0 && len(slots) > 0 {
-		j := tx.EditJob(p.jobs[group])
-		if j == nil || j.CancelledBy != "" || !j.Held.IsZero() {
+		t := b.next(tx, p, group, taken)
+		if t == nil {
 			return nil
 		}
-		var t *queue.Task
-		switch {
-		case hasRows && taken[group] < len(rows):
-			t = tx.EditTask(rows[taken[group]])
-			taken[group]++
-			if t == nil || t.State != queue.TaskQueued {
-				continue // it moved on meanwhile
-			}
-			if s, err := b.specs.of(j); err != nil || s.Exclusive && mayRun(tx.Attempt(t.Attempt), tx.Instance) != "" {
-				continue
-			}
-		case !hasRows && j.Next < j.Count:
-			t = tx.AddTask(&queue.Task{TaskID: queue.TaskID{Job: j.ID, Index: j.Next}})
-			j.Next++
-		default:
-			return nil
-		}
+		j := tx.EditJob(t.Job)
 		if err := queue.SetTask(j, t, queue.TaskRunning); err != nil {
 			return err
 		}
@@ -246,6 +244,33 @@ func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count in
 		tx.EmitTask("attempt.assigned", j, a, reason.Reason{})
 	}
 	return nil
+}
+
+// next takes the lowest index of a group that still waits; nil when there is none.
+func (b *Broker) next(tx *state.Tx, p *picture, group string, taken map[string]int) *queue.Task {
+	rows, hasRows := p.members[group]
+	for {
+		j := tx.EditJob(p.jobs[group])
+		if j == nil || j.CancelledBy != "" || !j.Held.IsZero() {
+			return nil
+		}
+		switch {
+		case hasRows && taken[group] < len(rows):
+			t := tx.EditTask(rows[taken[group]])
+			taken[group]++
+			if t == nil || t.State != queue.TaskQueued {
+				continue // it moved on meanwhile
+			}
+			if s, err := b.specs.of(j); err != nil || s.Exclusive && mayRun(tx.Attempt(t.Attempt), tx.Instance) != "" {
+				continue
+			}
+			return t
+		case !hasRows && j.Next < j.Count:
+			j.Next++
+			return tx.AddTask(&queue.Task{TaskID: queue.TaskID{Job: j.ID, Index: j.Next - 1}})
+		}
+		return nil
+	}
 }
 
 func freeSlots(tx *state.Tx, i *queue.Instance) []int {

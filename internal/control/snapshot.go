@@ -47,7 +47,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 	p.Budgets = b.budgets()
 	for c := range view.Cooldowns.All() {
 		if c.Until.After(now) {
-			p.Cooldowns[c.Key] = scheduler.Cooldown{Until: c.Until, Reason: c.Reason}
+			p.Cooldowns[c.Key] = scheduler.Cooldown{Until: c.Until, Reason: c.Reason, Taken: taken(c.Reason)}
 		}
 	}
 	for s := range view.Settings.Prefix(historyPrefix) {
@@ -193,7 +193,18 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 // run: its agent has not seen its end, and its provider has not said that the
 // machine is gone.
 func mayRun(a *queue.Attempt, instance func(string) *queue.Instance) string {
-	if a == nil || a.Sealed {
+	if a == nil {
+		return ""
+	}
+	if a.Member != nil {
+		for _, id := range a.Member.Unsealed {
+			if i := instance(id); i != nil && lives(i) {
+				return i.ID
+			}
+		}
+		return ""
+	}
+	if a.Sealed {
 		return ""
 	}
 	if i := instance(a.Instance); i != nil && lives(i) {
@@ -259,7 +270,7 @@ func (b *Broker) windowOf(spec *parsed, j *queue.Job) *window.Window {
 }
 
 func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
-	if a.State == queue.AttemptEnded {
+	if a.State == queue.AttemptEnded || !a.Leads() {
 		return
 	}
 	t := view.Task(a.TaskID)
@@ -282,6 +293,13 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 	r := scheduler.Running{
 		Attempt: a.ID, Machine: a.Instance, Group: s.group, Since: a.Created,
 		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil, StopAt: s.stopAt,
+	}
+	if a.Member != nil {
+		for _, id := range a.Member.All {
+			if o := view.Attempt(id); o != nil && id != a.ID && o.State != queue.AttemptEnded {
+				r.Beside = append(r.Beside, o.Instance)
+			}
+		}
 	}
 	r.Group.ID, r.Group.Waiting, r.Group.Left = "running/"+a.ID, 1, 1-t.Progress
 	p.Running = append(p.Running, r)

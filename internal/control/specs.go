@@ -91,7 +91,7 @@ func prepare(job *spec.Job) (*parsed, error) {
 	n := scheduler.Needs{
 		GPUs: float64(r.GPUCount), Slots: r.Slots, VCPU: float64(r.VCPU),
 		Memory: r.Memory.Bytes(), Disk: r.Disk.Bytes(),
-		Providers: r.Providers, Regions: r.Regions, Zones: r.Zones,
+		Nodes: j.Nodes, Providers: r.Providers, Regions: r.Regions, Zones: r.Zones,
 	}
 	if r.MaxPrice != nil {
 		n.MaxPrice = money.Rate(r.MaxPrice.Amount)
@@ -107,6 +107,7 @@ func prepare(job *spec.Job) (*parsed, error) {
 		n.GPUs = max(1, n.GPUs)
 		n.Fabric = profile.Fabric
 	}
+	n.RDMA = profile.RDMA && j.Gang()
 	switch j.Spot.Policy {
 	case "never":
 		n.Kinds = []providers.Kind{providers.OnDemand}

@@ -61,6 +61,9 @@ func (b *Broker) desiredAttempt(ctx context.Context, view *state.Tables, i *queu
 		ID: a.ID, Token: a.Token, Slot: a.Slot, Task: task,
 		Committed: t.Committed, Next: max(t.Saves, t.Committed) + 1,
 	}
+	if err := b.membership(view, s, a, &d); err != nil {
+		return agentapi.DesiredAttempt{}, err
+	}
 	if a.Stop != nil {
 		d.Stop = &agentapi.Stop{Why: a.Stop.Why, Grace: agentapi.Of(stopGrace), Save: a.Stop.Checkpoint}
 		if !a.Stop.By.IsZero() {
@@ -151,7 +154,7 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 			t.Checkpoint.Marker = c.Complete.Marker
 		}
 		if t.Checkpoint.Interval == 0 {
-			life := policy.Life(policy.History{}, policy.History{})
+			life := policy.Life(policy.History{}, policy.History{}) / time.Duration(max(1, s.Nodes)) // of the first that goes
 			t.Checkpoint.Interval = agentapi.Of(policy.CheckpointInterval(30*time.Second, life))
 		}
 	}
@@ -210,7 +213,7 @@ func (b *Broker) sign(ctx context.Context, view *state.Tables, d *agentapi.Desir
 		want = o.Want
 	}
 	ahead := []string{}
-	if d.Task.Checkpoint != nil {
+	if d.Task.Checkpoint != nil && a.Leads() {
 		ahead = append(ahead, fmt.Sprintf("save/%d/manifest", d.Next))
 		for part := 1; part <= 4; part++ {
 			ahead = append(ahead, fmt.Sprintf("save/%d/%d", d.Next, part))
@@ -218,7 +221,7 @@ func (b *Broker) sign(ctx context.Context, view *state.Tables, d *agentapi.Desir
 	}
 	want.Put = append(ahead, want.Put...)
 	g := &checkpoint.Grants{Store: b.objects, Valid: valid}
-	if d.Task.Output != nil {
+	if d.Task.Output != nil && a.Leads() {
 		stage, _, err := b.stageOf(ctx, view, a)
 		if err != nil {
 			return err

@@ -44,6 +44,7 @@ func check(j *Job, report reporter, faulty func(string) bool) {
 	checkTasks(j, report, faulty)
 	checkDescribed(j, report, faulty)
 	checkResources(j, report, faulty)
+	checkGang(j, report, faulty)
 	checkRun(j, report, faulty)
 	checkFiles(j, report, faulty)
 	checkTemplates(j, report)

@@ -36,7 +36,9 @@ type Job struct {
 	AfterDeadline string                `json:"after_deadline,omitzero" enum:"continue,carry-over,stop" doc:"what happens to tasks that are late; default: continue. carry-over waits for the next window"`
 	Budget        *Budget               `json:"budget,omitzero" doc:"ceiling for the whole job"`
 	Tasks         *Tasks                `json:"tasks,omitzero" doc:"array of tasks; without it the job is one task"`
-	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs"`
+	Nodes         int                   `json:"nodes,omitzero" min:"1" max:"1024" doc:"machines that each task needs at once, all or none; default 1"`
+	Launcher      string                `json:"launcher,omitzero" enum:"none,mpi" doc:"with nodes: none runs the command on every machine, mpi on the first, where mpirun reaches the others; default none"`
+	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs; with nodes, on each machine"`
 	Model         *Model                `json:"model,omitzero" doc:"the model that is trained or served; memory and number of GPUs follow from it"`
 	Precision     string                `json:"precision,omitzero" enum:"fp64,fp32,tf32,bf16,fp16,fp8,int8,fp4,int4" doc:"number format of the arithmetic; GPUs without it do not fit, and others are compared by their rate in it"`
 	Encode        *Video                `json:"encode,omitzero" doc:"video that is encoded"`
@@ -73,6 +75,8 @@ func (Job) RefusedKeys() map[string]string {
 		"gpu":       "GPUs stand under resources: resources: {gpu: …}",
 		"gpus":      "GPUs stand under resources: resources: {gpu: …, gpu_count: …}",
 		"count":     "the number of tasks stands under tasks: tasks: {count: …}",
+		"num_nodes": "write nodes",
+		"mpi":       "write launcher: mpi",
 	}
 }
 
@@ -114,7 +118,7 @@ func (Resources) RefusedKeys() map[string]string {
 		"cpu":          "write vcpu",
 		"cpus":         "write vcpu",
 		"ram":          "write memory",
-		"nodes":        "a task runs on one machine in this version",
+		"nodes":        "nodes stands at the top of the file: the machines that each task needs; resources are of each",
 	}
 }
 

@@ -34,6 +34,7 @@ type Expectation struct {
 // once; work W in stretches s = min(atRisk, W), each redone if it is cut, behind
 // a delay d takes d + (W/s)·(e^(λs) − 1)/λ · e^(λd) on average (J. Daly, "A
 // higher order estimate of the optimum checkpoint interval", 2006, section 3).
+// Work on n machines at once is cut by the first of them that goes: at n times λ.
 func Expect(c *Candidate, atRisk time.Duration, prior History) Expectation {
 	return expectFrom(c, atRisk, prior, true)
 }
@@ -42,7 +43,7 @@ func expectFrom(c *Candidate, atRisk time.Duration, prior History, fresh bool) E
 	work, delay := c.Work.Seconds(), c.Delay.Seconds()
 	var hold, lost float64
 	if c.Kind == Spot && work > 0 {
-		lambda := 1 / Life(c.History, prior).Seconds()
+		lambda := float64(max(1, c.Machines)) / Life(c.History, prior).Seconds()
 		s := min(c.atRisk(atRisk), c.Work).Seconds()
 		redo := 1.0
 		if x := lambda * s; x > 0 {

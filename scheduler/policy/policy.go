@@ -99,7 +99,10 @@ type Candidate struct {
 	// Value is what an hour until the work is done is worth. It counts where
 	// candidates are compared, and is no cost.
 	Value money.Rate
-	Hint  Hint
+	// Machines that the work needs at once, and loses with the first that is taken;
+	// 0 is one.
+	Machines int
+	Hint     Hint
 	// History feeds the hazard estimate of spot.
 	History History
 }

@@ -21,6 +21,7 @@ func Check(s *scheduler.Snapshot, r *scheduler.Result) error {
 	}
 	c.machines()
 	c.launches()
+	c.gangs()
 	c.decisions()
 	c.limits()
 	c.releases()
@@ -50,8 +51,9 @@ func (c *checker) place(group string, n int, m providers.Market, p string, slotK
 		c.fail("tasks of %s, which does not wait, are placed", group)
 		return
 	}
-	c.placed[group] += n
-	c.job[g.Job] += n
+	if g.Needs.Nodes < 2 { // gangs are counted as wholes
+		c.count(g, n)
+	}
 	switch {
 	case n <= 0:
 		c.fail("%d tasks of %s are placed", n, group)
@@ -248,7 +250,10 @@ func (c *checker) limits() {
 	for _, p := range c.s.Providers {
 		launching += p.Launching
 	}
-	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit {
+	alone := len(c.r.Launches) > 0 && !slices.ContainsFunc(c.r.Launches, func(l scheduler.Launch) bool {
+		return l.Gang == 0 || l.Gang != c.r.Launches[0].Gang // a gang larger than the limit has its turn alone
+	})
+	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit && (launching > 0 || !alone) {
 		c.fail("%d launches, %d are allowed", n+launching, limit)
 	}
 	c.meters()
@@ -312,13 +317,24 @@ func (c *checker) meters() {
 	for i := range c.s.Running {
 		r := &c.s.Running[i]
 		tasks(false, 1, project(r.Group.Project), queue(r.Group.Queue))
-		if m := machines[r.Machine]; m != nil {
-			serve(false, r.Group.Queue, m.ID, m.Shape.GPUs, max(m.Price, m.Bound))
+		for _, id := range append([]string{r.Machine}, r.Beside...) {
+			if m := machines[id]; m != nil {
+				serve(false, r.Group.Queue, m.ID, m.Shape.GPUs, max(m.Price, m.Bound))
+			}
 		}
+	}
+	gangs := map[int]bool{}
+	once := func(gang, n int) int { // a gang is one task
+		if gang > 0 && gangs[gang] {
+			return 0
+		}
+		gangs[gang] = true
+		return n
 	}
 	for _, a := range c.r.Assigns {
 		if g, m := c.groups[a.Group], machines[a.Machine]; g != nil && m != nil {
-			tasks(true, a.Count, project(g.Project), queue(g.Queue), account(m.Market.Provider))
+			tasks(true, a.Count, account(m.Market.Provider))
+			tasks(true, once(a.Gang, a.Count), project(g.Project), queue(g.Queue))
 			serve(true, g.Queue, m.ID, m.Shape.GPUs, max(m.Price, m.Bound))
 		}
 	}
@@ -333,7 +349,8 @@ func (c *checker) meters() {
 			if n == 0 {
 				machine(true, l.Shape.GPUs, price, of("all", c.s.Settings.All), project(g.Project), account(l.Market.Provider))
 			}
-			tasks(true, share.Tasks, project(g.Project), queue(g.Queue), account(l.Market.Provider))
+			tasks(true, share.Tasks, account(l.Market.Provider))
+			tasks(true, once(l.Gang, share.Tasks), project(g.Project), queue(g.Queue))
 			serve(true, g.Queue, fmt.Sprint("launch ", i), l.Shape.GPUs, price)
 		}
 	}

@@ -22,12 +22,13 @@ func (w *World) Commit(r *scheduler.Result) *World {
 	for i := range next.Machines {
 		machines[next.Machines[i].ID] = i
 	}
+	begun := map[int]int{} // gangs, by number, and where they run
 	for _, a := range r.Assigns {
 		m := &next.Machines[machines[a.Machine]]
 		if a.Slots > 0 {
 			m.Slots, m.SlotKey = a.Slots, a.SlotKey
 		}
-		next.run(a.Group, m, a.Count)
+		next.run(a.Group, m, a.Count, a.Gang, begun)
 	}
 	for i := range r.Launches {
 		l := &r.Launches[i]
@@ -58,9 +59,9 @@ func (w *World) Commit(r *scheduler.Result) *World {
 			}
 		}
 		next.Providers[l.Market.Provider] = p
-		next.run(l.Group, &m, l.Tasks)
+		next.run(l.Group, &m, l.Tasks, l.Gang, begun)
 		for _, more := range l.More {
-			next.run(more.Group, &m, more.Tasks)
+			next.run(more.Group, &m, more.Tasks, 0, begun)
 		}
 		next.Machines = append(next.Machines, m)
 	}
@@ -74,9 +75,20 @@ func (w *World) find(group string) *scheduler.Group {
 	return &w.Groups[slices.IndexFunc(w.Groups, func(g scheduler.Group) bool { return g.ID == group })]
 }
 
-// run moves n tasks of a group from waiting to running on a machine.
-func (w *World) run(group string, m *scheduler.Machine, n int) {
+// run moves n tasks of a group from waiting to running on a machine. A gang's task
+// moves with its first machine.
+func (w *World) run(group string, m *scheduler.Machine, n, gang int, begun map[int]int) {
 	g := w.find(group)
+	if at, ok := begun[gang]; ok {
+		m.Used += n
+		m.Idle = time.Time{}
+		r := &w.Snapshot.Running[at]
+		r.Beside = append(r.Beside, m.ID)
+		return
+	}
+	if gang > 0 {
+		begun[gang] = len(w.Snapshot.Running)
+	}
 	g.Waiting -= n
 	for i := range w.Groups {
 		if o := &w.Groups[i]; o.Job == g.Job && o.Limit >= 0 {

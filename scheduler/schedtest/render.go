@@ -21,7 +21,7 @@ func Render(s *scheduler.Snapshot, r *scheduler.Result) string {
 		if a.Slots > 0 {
 			recut = fmt.Sprintf(", cut into %d", a.Slots)
 		}
-		fmt.Fprintf(&b, "assign %d of %s to %s%s\n", a.Count, a.Group, a.Machine, recut)
+		fmt.Fprintf(&b, "assign %d of %s to %s%s%s\n", a.Count, a.Group, a.Machine, recut, gang(a.Gang))
 	}
 	times := map[string]int{}
 	var texts []string
@@ -55,7 +55,14 @@ func launch(s *scheduler.Snapshot, l *scheduler.Launch) string {
 	for _, m := range l.More {
 		fmt.Fprintf(&b, " + %d of %s", m.Tasks, m.Group)
 	}
-	return b.String() + ", lease until " + clock(s, l.Lease)
+	return b.String() + ", lease until " + clock(s, l.Lease) + gang(l.Gang)
+}
+
+func gang(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", gang %d", n)
 }
 
 // Reasons is a decision's counts, one a line.

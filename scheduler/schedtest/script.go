@@ -508,7 +508,7 @@ func (w *World) group(l *line) scheduler.Group {
 
 func (w *World) need(g *scheduler.Group, l *line) {
 	n := &g.Needs
-	n.GPUs, n.Slots = l.number("gpus", 1), l.integer("slots", 0)
+	n.GPUs, n.Slots, n.Nodes = l.number("gpus", 1), l.integer("slots", 0), l.integer("nodes", 0)
 	n.VCPU, n.Memory, n.Disk = l.number("vcpu", 0), int64(l.number("memory", 0)*(1<<30)), int64(l.number("disk", 0)*(1<<30))
 	n.Arch, n.Providers, n.Regions, n.Zones = l.get("arch"), l.words2("providers"), l.words2("regions"), l.words2("zones")
 	for _, k := range l.words2("kinds") {
@@ -629,7 +629,7 @@ func (w *World) running(l *line) {
 }
 
 func (w *World) cooldown(l *line) {
-	w.Cooldowns[l.name] = scheduler.Cooldown{Until: w.when(l.rest()), Reason: reason.New(reason.Code(l.get("after")))}
+	w.Cooldowns[l.name] = scheduler.Cooldown{Until: w.when(l.rest()), Reason: reason.New(reason.Code(l.get("after"))), Taken: l.flag("taken")}
 }
 
 func (w *World) budget(l *line) {

@@ -28,8 +28,8 @@ type Checker struct {
 	accounts    map[budget.Key]*budget.Account
 	holds       map[string]map[budget.Key]*budget.Hold // by instance
 	sums        map[budget.Key]*sums
-	taskRows    map[string]*queue.Counts // rows by state, by job
-	live        map[queue.TaskID]string  // the attempt that has not ended
+	taskRows    map[string]*queue.Counts         // rows by state, by job
+	live        map[queue.TaskID]map[string]bool // attempts that have not ended
 	on          map[string]map[string]*queue.Attempt
 	specs       map[string]*spec.Job
 	event       int64
@@ -47,7 +47,7 @@ func New(caps []budget.Budget) *Checker {
 		jobs: map[string]*queue.Job{}, tasks: map[queue.TaskID]*queue.Task{}, attempts: map[string]*queue.Attempt{},
 		checkpoints: map[queue.TaskID]map[int64]*queue.Checkpoint{}, instances: map[string]*queue.Instance{},
 		accounts: map[budget.Key]*budget.Account{}, holds: map[string]map[budget.Key]*budget.Hold{},
-		sums: map[budget.Key]*sums{}, taskRows: map[string]*queue.Counts{}, live: map[queue.TaskID]string{},
+		sums: map[budget.Key]*sums{}, taskRows: map[string]*queue.Counts{}, live: map[queue.TaskID]map[string]bool{},
 		on: map[string]map[string]*queue.Attempt{}, specs: map[string]*spec.Job{},
 	}
 }

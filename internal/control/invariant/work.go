@@ -20,7 +20,7 @@ func (c *Checker) attempt(r *queue.Attempt, m *move) error {
 	}
 	ended := r.State == queue.AttemptEnded
 	switch {
-	case old != nil && (was.TaskID != r.TaskID || was.Token != r.Token || was.Instance != r.Instance || was.Number != r.Number):
+	case old != nil && (was.TaskID != r.TaskID || was.Token != r.Token || was.Instance != r.Instance || was.Number != r.Number || place(&was) != place(r)):
 		return breach(rows, "attempt %s has become another", r.ID)
 	case ended != (r.Outcome != ""):
 		return breach(rows, "attempt %s is %s with outcome %q", r.ID, r.State, r.Outcome)
@@ -41,11 +41,13 @@ func (c *Checker) attempt(r *queue.Attempt, m *move) error {
 	}
 	if ended {
 		delete(c.on[r.Instance], r.ID)
-		if c.live[r.TaskID] == r.ID {
-			delete(c.live, r.TaskID)
-		}
+		delete(c.live[r.TaskID], r.ID)
 	} else {
 		c.on[r.Instance][r.ID] = r
+		if c.live[r.TaskID] == nil {
+			c.live[r.TaskID] = map[string]bool{}
+		}
+		c.live[r.TaskID][r.ID] = true
 	}
 	return nil
 }
@@ -55,15 +57,19 @@ func (c *Checker) placed(r *queue.Attempt) error {
 	if r.State == queue.AttemptEnded {
 		return nil
 	}
-	if other := c.live[r.TaskID]; other != "" && other != r.ID {
-		return breach(oneResult, "attempts %s and %s of task %s live at once", other, r.ID, r.TaskID)
+	for other := range c.live[r.TaskID] {
+		if place(c.attempts[other]).lead != place(r).lead {
+			return breach(oneResult, "attempts %s and %s of task %s live at once", other, r.ID, r.TaskID)
+		}
 	}
-	c.live[r.TaskID] = r.ID
+	if err := c.gang(r); err != nil {
+		return err
+	}
 	t, i, j := c.tasks[r.TaskID], c.instances[r.Instance], c.jobs[r.Job]
 	switch {
 	case t == nil || j == nil || i == nil:
 		return breach(rows, "attempt %s has no task, job or machine", r.ID)
-	case t.Attempt != r.ID || t.State != queue.TaskRunning:
+	case t.Attempt != place(r).lead || t.State != queue.TaskRunning:
 		return breach(oneResult, "attempt %s lives while task %s is %s with attempt %q", r.ID, r.TaskID, t.State, t.Attempt)
 	case i.State == queue.InstanceGone:
 		return breach(rows, "attempt %s lives on machine %s, which is gone", r.ID, i.ID)
@@ -97,7 +103,7 @@ func (c *Checker) placed(r *queue.Attempt) error {
 // so, or its machine is gone.
 func (c *Checker) exclusive(r *queue.Attempt) error {
 	for id, a := range c.attempts {
-		if a.TaskID != r.TaskID || id == r.ID || a.Sealed || a.Number > r.Number {
+		if a.TaskID != r.TaskID || place(a).lead == place(r).lead || a.Sealed || a.Number > r.Number {
 			continue
 		}
 		if i := c.instances[a.Instance]; i != nil && i.State != queue.InstanceGone {
@@ -188,16 +194,22 @@ func (c *Checker) task(r *queue.Task, m *move) error {
 	if was.State.Terminal() && !retried && (was.Output != r.Output || was.Attempt != r.Attempt) {
 		return breach(oneResult, "task %s has ended and changes its result", r.TaskID)
 	}
+	failed := m.failed[r.TaskID]
+	if a := c.attempts[was.Attempt]; a != nil && a.Member != nil && was.State == queue.TaskRunning && c.memberFailed(a) {
+		failed = max(failed, 1) // one of a gang may have failed a while ago
+	}
 	switch failures := r.Failures - was.Failures; {
 	case retried:
-	case failures < 0 || failures > m.failed[r.TaskID]:
-		return breach(notAFailure, "task %s has %d failures after %d, and %d of its attempts failed", r.TaskID, r.Failures, was.Failures, m.failed[r.TaskID])
+	case failures < 0 || failures > failed:
+		return breach(notAFailure, "task %s has %d failures after %d, and %d of its attempts failed", r.TaskID, r.Failures, was.Failures, failed)
 	}
 	switch {
 	case r.Saves < was.Saves || r.Saves < r.Committed:
 		return breach(noLostWork, "task %s knows %d saves after %d, committed %d", r.TaskID, r.Saves, was.Saves, r.Committed)
 	case r.Committed < was.Committed && !m.broken[r.TaskID]:
 		return breach(noLostWork, "task %s falls from checkpoint %d to %d without a word", r.TaskID, was.Committed, r.Committed)
+	case r.State != queue.TaskRunning && len(c.live[r.TaskID]) > 0:
+		return breach(rows, "task %s is %s, and %d of its attempts live", r.TaskID, r.State, len(c.live[r.TaskID]))
 	case r.State == queue.TaskRunning && r.Attempt == "":
 		return breach(rows, "task %s runs without an attempt", r.TaskID)
 	case r.State.Terminal() == r.Ended.IsZero():
