@@ -239,7 +239,10 @@ func (a *ask) judge(facts *gpu.Table, id string) verdict {
 	}
 	v := verdict{figure: 1, memory: f.Memory.Or(0), fact: f}
 	if a.figure != "" {
-		if v.figure = a.figureOf(facts, f); v.figure <= 0 {
+		value := facts.Value(f, a.attribute).Number
+		if v.figure = value.Or(0); v.figure <= 0 && !value.IsZero() {
+			return verdict{code: reason.Code(a.attribute.Code), want: "more", have: "0"}
+		} else if v.figure <= 0 {
 			return verdict{code: "rate_unknown", want: a.figure, have: id}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpubroker/examples"
+	"gpubroker/internal/api"
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
@@ -94,49 +95,69 @@ func TestExamplesArePlanned(t *testing.T) {
 			t.Errorf("%s is not placed: %s", name, p.Decision.Why)
 		}
 		fmt.Fprintf(&out, "\n%s\n", name)
-		line := func(key, value string) { fmt.Fprintf(&out, "  %-10s %s\n", key, wrap(value, 13)) }
-		line("scenario", orDash(j.Scenario))
-		for _, n := range p.Notes {
-			line("needs", n.String())
-		}
-		line("goes to", launches(p.Launches))
-		line("why", p.Decision.Why.String())
-		for i, o := range p.Options {
-			key := map[bool]string{true: "at best", false: ""}[i == 0]
-			line(key, fmt.Sprintf("%s, %s, %s %s/h: %s in %s", gpus(o.Shape), o.Market.Kind, where(o.Market), part(money.Amount(o.Price)), part(o.Cost.Total), span(o.Time)))
+		fmt.Fprintf(&out, "  %-10s %s\n", "scenario", orDash(j.Scenario))
+		for _, o := range p.Options {
 			if !x.spot && o.Market.Kind == providers.Spot {
 				t.Errorf("%s may not run on spot, and is offered %s", name, o.Market)
 			}
 		}
 		may := usableGPUs(t, read(), offers, now)
-		line("may be", strings.Join(may, ", "))
+		out.WriteString(told(p, may))
 		for _, id := range may {
 			if i := slices.IndexFunc(x.never, func(n string) bool { return begins(id, n) }); i >= 0 {
 				t.Errorf("%s may be given %s", name, id)
 			}
 		}
-		line("ruled out", fmt.Sprintf("%d of %d offers", p.Considered-p.Usable, p.Considered))
-		for _, r := range p.Reasons {
-			line("", fmt.Sprintf("%d: %s", r.Offers, r.Sample))
-		}
 	}
+	golden(t, plansGolden, out.String())
+}
+
+// told is a plan in short, for golden files: what it needs, where it goes and why,
+// what else would do, and what not. may are the GPUs that it may be given.
+func told(p api.Plan, may []string) string {
+	var out strings.Builder
+	line := func(key, value string) { fmt.Fprintf(&out, "  %-10s %s\n", key, wrap(value, 13)) }
+	for _, n := range p.Notes {
+		line("needs", n.String())
+	}
+	if len(p.Launches) > 0 {
+		line("goes to", launches(p.Launches))
+	}
+	line("why", p.Decision.Why.String())
+	for i, o := range p.Options {
+		key := map[bool]string{true: "at best", false: ""}[i == 0]
+		line(key, fmt.Sprintf("%s, %s, %s %s/h: %s in %s", gpus(o.Shape), o.Market.Kind, where(o.Market), part(money.Amount(o.Price)), part(o.Cost.Total), span(o.Time)))
+	}
+	if len(may) > 0 {
+		line("may be", strings.Join(may, ", "))
+	}
+	line("ruled out", fmt.Sprintf("%d of %d offers", p.Considered-p.Usable, p.Considered))
+	for _, r := range p.Reasons {
+		line("", fmt.Sprintf("%d: %s", r.Offers, r.Sample))
+	}
+	return out.String()
+}
+
+// golden compares a text with what people reviewed.
+func golden(t *testing.T, file, text string) {
+	t.Helper()
 	if slices.Contains(os.Args, "-update") {
-		if err := os.WriteFile(plansGolden, out.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(plansGolden)
+	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, kept := strings.Split(out.String(), "\n"), strings.Split(string(want), "\n")
+	got, kept := strings.Split(text, "\n"), strings.Split(string(want), "\n")
 	for i := range got {
 		if i >= len(kept) || got[i] != kept[i] {
-			t.Fatalf("%s:%d: a plan changed; go test ./internal/cli -run Examples -update, and look at what changed:\n%s", plansGolden, i+1, got[i])
+			t.Fatalf("%s:%d: a plan changed; go test ./internal/cli -run 'Examples|Decisions' -update, and look at what changed:\n%s", file, i+1, got[i])
 		}
 	}
 	if len(got) != len(kept) {
-		t.Errorf("%s has %d lines more", plansGolden, len(kept)-len(got))
+		t.Errorf("%s has %d lines more", file, len(kept)-len(got))
 	}
 }
 

@@ -165,7 +165,8 @@ func (j *Job) Figure() string {
 // in TFLOPS: consumer and inference cards have under 2, P100 4.7.
 const fp64Floor = 4
 
-// engines are what a precision asks of a GPU.
+// engines are what a precision asks of a GPU. All but bf16 itself waive
+// bf16, which some scenarios assume.
 var engines = map[sizing.Precision]struct {
 	attribute string
 	want      gpu.Want
@@ -181,6 +182,9 @@ var engines = map[sizing.Precision]struct {
 // asks are what the description of the work asks of a GPU, beside [Job.Demand].
 func (j *Job) asks() gpu.Requirements {
 	r := gpu.Requirements{}
+	if j.Precision != "" && sizing.Precision(j.Precision) != sizing.BF16 {
+		r["bf16_support"] = gpu.HasIt(false)
+	}
 	if e, ok := engines[sizing.Precision(j.Precision)]; ok {
 		r[e.attribute] = e.want
 	}
