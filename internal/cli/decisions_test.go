@@ -25,9 +25,12 @@ type decision struct {
 	never []string // GPUs that it may not be given at any price
 	may   []string // GPUs that it may be given
 	kinds []providers.Kind
-	none  bool   // nothing fits
-	fault string // the spec is refused with it
-	why   string // a reason that is counted
+	types []string // begins the types of machines of all options
+	// notTypes are in no type of an option.
+	notTypes []string
+	none     bool   // nothing fits
+	fault    string // the spec is refused with it
+	why      string // a reason that is counted
 }
 
 var large = "providers: [aws, azure, gcp]"
@@ -80,6 +83,13 @@ var decisions = []decision{
 		title: "Full tuning of 7 B: two of 80 GB, or one MI300X or H200",
 		spec:  "scenario: llm-train\nmodel: {parameters: 7B}\nruntime: {cuda: \">=12.4\", rocm: \">=6.2\"}\nresources: {gpu: [a100-80gb, h100, h200, mi300x]}",
 		may:   []string{"mi300x", "h200-sxm-141gb", "a100-sxm-80gb", "h100-sxm-80gb"}, first: []string{"mi300x"},
+	},
+	{
+		title: "Pre-training on 64 GPUs: whole machines with a fabric, joined by RDMA",
+		spec:  "scenario: llm-train\nnodes: 8\nresources: {gpu_count: 8}\ncheckpoint: {interval: 15m}",
+		never: []string{"h100-nvl", "h100-pcie", "a100-pcie", "l40s", "a10", "t4"}, may: []string{"h100-sxm-80gb", "a100-sxm-80gb", "h200-sxm-141gb"},
+		types: []string{"p4d", "p4de", "p5", "p5en", "p6", "a3-ultra", "a4-", "Standard_ND96"}, notTypes: []string{"noIB", "p5.4xlarge", "Standard_NC", "a2-", "a3-high", "a3-mega"},
+		why: "RDMA between such machines: no",
 	},
 	{
 		title: "Two of an MI300X octet: no fabric",
@@ -164,6 +174,10 @@ func TestDecisions(t *testing.T) {
 		for i, o := range p.Options {
 			if i < len(x.first) && !strings.HasPrefix(o.Shape.GPU, x.first[i]) {
 				t.Errorf("%s: choice %d is %s, want %s", x.title, i+1, o.Shape.GPU, x.first[i])
+			}
+			if x.types != nil && !slices.ContainsFunc(x.types, func(s string) bool { return strings.HasPrefix(o.Market.Type, s) }) ||
+				slices.ContainsFunc(x.notTypes, func(s string) bool { return strings.Contains(o.Market.Type, s) }) {
+				t.Errorf("%s: on %s", x.title, o.Market)
 			}
 			if x.kinds != nil && !slices.Contains(x.kinds, o.Market.Kind) {
 				t.Errorf("%s: %s", x.title, o.Market)

@@ -40,6 +40,7 @@ var (
 var plans = []planned{
 	{file: "train.yaml", spot: true, never: []string{"t4", "v100", "p100", "l4", "l40", "a10", "rtx-4090", "rtx-5090", "mi"}},
 	{file: "train.yaml", sets: []string{"model.parameters=70B", "resources.memory=512GiB"}, spot: true, never: []string{"t4", "l4", "l40", "a10", "rtx", "mi"}},
+	{file: "multi-node.yaml", spot: true, never: []string{"a100", "h100-pcie", "h100-nvl", "b200", "mi"}},
 	{file: "finetune-lora.yaml", spot: true, never: []string{"t4", "v100", "l4", "mi"}},
 	{file: "finetune-qlora.yaml", spot: true, never: []string{"t4", "v100", "p100", "mi"}},
 	{file: "finetune-qlora.yaml", sets: []string{"resources.gpu_count=1"}, spot: true, never: []string{"t4", "l4", "l40", "a40", "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-6000-ada", "a100-sxm-40gb", "a100-pcie-40gb"}},
@@ -48,6 +49,7 @@ var plans = []planned{
 	{file: "batch-inference.yaml", spot: true, never: []string{"v100", "p100", "mi"}},
 	{file: "fp64.yaml", spot: true, never: slowFP64},
 	{file: "cfd.yaml", spot: true, never: slices.Concat(slowFP64, []string{"mi"})},
+	{file: "mpi.yaml", spot: true, never: slowFP64},
 	{file: "md.yaml", spot: true, never: []string{"mi", "radeon"}},
 	{file: "md.yaml", sets: []string{"resources.require={}"}, spot: true, never: []string{"rtx-3080", "rtx-4090", "mi"}},
 	{file: "md.yaml", sets: []string{"resources.require={}", "resources.providers=aws"}, spot: true, never: []string{"rtx-3080", "rtx-4090", "mi"}},

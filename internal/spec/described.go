@@ -125,7 +125,7 @@ func (j *Job) Demand() (d sizing.Demand, notes []reason.Reason) {
 		}
 	}
 	if !d.IsZero() && !d.Seated() {
-		d.GPUs = j.Resources.GPUCount
+		d.GPUs, d.Nodes = j.Resources.GPUCount, j.Nodes
 	}
 	return d, notes
 }
