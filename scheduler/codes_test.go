@@ -96,3 +96,28 @@ func TestEveryReasonIsInAScript(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryWaitSaysWhatWouldChangeIt: docs/scheduling.md lists why tasks wait, and
+// each of those codes has a sentence of what would change it.
+func TestEveryWaitSaysWhatWouldChangeIt(t *testing.T) {
+	doc, err := os.ReadFile("../docs/scheduling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(doc), "**Why a task waits**")
+	table, _, _ = strings.Cut(table, "**What ")
+	listed := regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(table, -1)
+	if len(listed) < 20 {
+		t.Fatalf("%d codes are listed", len(listed))
+	}
+	for _, m := range listed {
+		if reason.Changes[reason.Code(m[1])] == "" {
+			t.Errorf("nothing says what would change %s", m[1])
+		}
+	}
+	for code := range reason.Changes {
+		if _, ok := reason.Sentences[code]; !ok {
+			t.Errorf("%s is no reason", code)
+		}
+	}
+}

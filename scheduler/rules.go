@@ -101,6 +101,22 @@ func (r *Rules) because(broken ruling, o *Offer, s *providers.Shape) reason.Reas
 	return reason.New(code, "of", r.Of, "price", money.Amount(o.Price).Round(4), "max", r.MaxPrice)
 }
 
+// keep says what a rule that is broken allows.
+func (r *Rules) keep(broken ruling) reason.Reason {
+	allowed := "at most " + r.MaxPrice.String() + "/h"
+	switch {
+	case broken == ruleKind:
+		allowed = "only " + kindWords(r.Kinds)
+	case broken == ruleGPU:
+		allowed = "only " + words(r.GPU)
+	case broken == ruleProvider:
+		allowed = "only provider " + words(r.Providers)
+	case broken == ruleRegion:
+		allowed = "only region " + words(r.Regions)
+	}
+	return reason.New("rules_keep", "of", r.Of, "allowed", allowed)
+}
+
 // words joins names as people do: "l4 and t4".
 func words(names []string) string {
 	if n := len(names); n > 1 {

@@ -158,7 +158,9 @@ type Group struct {
 	Notes []reason.Reason // how the needs follow from the work, for people
 	Held  reason.Reason
 	Rules []Rules // of its project and of its queue
-	Payer budget.Payer
+	// Variants are other ways to do its work, for an explanation.
+	Variants []Variant
+	Payer    budget.Payer
 	// Own means that the job has a budget of its own, and so machines of its own.
 	Own bool
 }

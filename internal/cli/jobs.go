@@ -248,6 +248,9 @@ func (a *app) printJob(d jobDetail, limit int, more, all bool) error {
 	}
 	if w := waits(j); w != "" {
 		line("waits", w)
+		if j.Decision != nil && j.Held == "" {
+			line("waits for", j.Decision.Why.Change())
+		}
 		if j.Decision != nil && !j.Decision.Again.IsZero() {
 			line("next look", a.look.age(j.Decision.Again))
 		}

@@ -258,8 +258,15 @@ func (a *app) explain(name string, p api.Plan) error {
 		}
 	}
 	line("why", d.Why.String())
-	if !d.Again.IsZero() {
-		line("next look", local(d.Again)+", "+a.look.age(d.Again))
+	if what := cmp.Or(p.Change, d.Why.Change()); d.Wait && what != "" {
+		line("waits for", what)
+	}
+	at := p.Again
+	if at.IsZero() { // an older broker does not say
+		at = d.Again
+	}
+	if !at.IsZero() {
+		line("next look", local(at)+", "+a.look.age(at))
 	}
 	if len(p.Options) > 0 {
 		b.WriteString("\n" + options(p.Options, p.Chosen, d.Waiting, currency))
@@ -270,6 +277,12 @@ func (a *app) explain(name string, p api.Plan) error {
 			saves := ""
 			if o.Saves > 0 {
 				saves = ", " + part(o.Saves) + " " + currency + " less"
+			}
+			if o.Sooner > 0 {
+				saves += ", " + span(o.Sooner) + " sooner"
+			}
+			if !o.Kept.IsZero() {
+				saves += "; " + o.Kept.String()
 			}
 			fmt.Fprintf(&b, "  %12s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(o.Why.String()+saves, 16))
 		}

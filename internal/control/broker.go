@@ -217,7 +217,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	loop := func(name string, period time.Duration, wake bool, step func(context.Context) (time.Duration, error)) {
 		g.Go(func() error { return b.loop(ctx, name, period, wake, step) })
 	}
-	loop("schedule", time.Minute, true, b.schedule)
+	loop("schedule", scheduleEvery, true, b.schedule)
 	loop("launch", 5*time.Second, true, b.launch)
 	loop("lease", b.set.Every.Lease, false, b.lease)
 	loop("ends", b.set.Every.Lease, true, b.moveEnds)

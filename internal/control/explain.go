@@ -36,6 +36,7 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{},
 	}
 	b.drawJob(nil, p, j, nil)
+	b.vary(p, j)
 	return &p.Snapshot, nil
 }
 
@@ -47,6 +48,7 @@ func (b *Broker) ExplainPlan(ctx context.Context, s Submission, source spec.Sour
 	if err != nil {
 		return scheduler.Explanation{}, nil, err
 	}
+	b.vary(p, j)
 	var memo scheduler.Memo
 	r := scheduler.Plan(&p.Snapshot, &memo)
 	at := slices.IndexFunc(r.Decisions, func(d scheduler.Decision) bool { return d.Job == j.ID })
@@ -61,7 +63,8 @@ func (b *Broker) ExplainPlan(ctx context.Context, s Submission, source spec.Sour
 // Explain explains, as of now, the decision on those of a job's waiting tasks that
 // are the most alike. ok is false when none wait.
 func (b *Broker) Explain(job string) (e scheduler.Explanation, ok bool) {
-	p := b.snapshot(b.state.View(), b.now())
+	view := b.state.View()
+	p := b.snapshot(view, b.now())
 	group, most := "", 0
 	for i := range p.Groups {
 		if g := &p.Groups[i]; g.Job == job && g.Waiting > most {
@@ -71,7 +74,29 @@ func (b *Broker) Explain(job string) (e scheduler.Explanation, ok bool) {
 	if most == 0 {
 		return e, false
 	}
-	return scheduler.Explain(&p.Snapshot, nil, group)
+	b.vary(p, view.Job(job))
+	e, ok = scheduler.Explain(&p.Snapshot, nil, group)
+	if latest := p.Now.Add(scheduleEvery); e.Decision.Wait && (e.Again.IsZero() || e.Again.After(latest)) {
+		e.Again = latest // the loop looks without a cause too
+	}
+	return e, ok
+}
+
+// vary adds to a job's groups what else it could ask for.
+func (b *Broker) vary(p *picture, j *queue.Job) {
+	if j == nil {
+		return
+	}
+	s, err := b.specs.of(j)
+	if err != nil {
+		return // the snapshot has complained
+	}
+	list := variants(s.Job)
+	for i := range p.Groups {
+		if g := &p.Groups[i]; g.Job == j.ID {
+			g.Variants = list
+		}
+	}
 }
 
 // noBook is a ledger in which nothing is written.

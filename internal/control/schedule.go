@@ -13,6 +13,9 @@ import (
 	"gpubroker/scheduler"
 )
 
+// scheduleEvery is how long no pass may be made at the longest.
+const scheduleEvery = time.Minute
+
 // schedule is one pass: decide on a picture of the tables, then commit what
 // still holds. An action whose rows have changed meanwhile is left out, and the
 // next pass decides anew.

@@ -208,6 +208,13 @@ var Sentences = map[Code]string{
 	"if_require":       "without asking for {attribute} {want} ({gpu} has {have})",
 	"if_interruptible": "if it could be interrupted",
 	"if_kind":          "with {kind} capacity allowed",
+	"if_window":        "outside its window[, which opens at {opens}][, which closes at {closes}]",
+	"if_deadline":      "if it may be done at {done} instead of {deadline}",
+	"if_budget":        "with {more|money} more in {budget|budget}",
+	"if_precision":     "in {precision} instead of {was}",
+	"if_method":        "by {method} instead of {was}",
+	"if_rules":         "without the rules of {of}",
+	"rules_keep":       "the rules of {of} keep this: {allowed}",
 	"if_size_unknown":  "if machines whose size is unknown were allowed",
 	"if_size":          "with {vcpu|vCPU} and {memory} of memory",
 	// What would have been enough for a job that is done, and why nobody knows.

@@ -31,8 +31,11 @@ func Explained(e *scheduler.Explanation) string {
 			cents(o.Cost.Total), o.Rate, plural(d.Launched, "machine"), o.Price, o.Bound)
 	}
 	say("  why    %s", d.Why)
-	if !d.Again.IsZero() {
-		say("  again  %s", d.Again.UTC().Format("2006-01-02 15:04:05Z"))
+	if e.Change != "" {
+		say("  for    %s", e.Change)
+	}
+	if !e.Again.IsZero() {
+		say("  again  %s", e.Again.UTC().Format("2006-01-02 15:04:05Z"))
 	}
 	table(e, &b)
 	fmt.Fprintf(&b, "\n%s, %d usable\n", plural(e.Considered, "offer"), e.Usable)
@@ -46,6 +49,12 @@ func Explained(e *scheduler.Explanation) string {
 		saves := ""
 		if o.Saves > 0 {
 			saves = fmt.Sprintf(", $%s less", cents(o.Saves))
+		}
+		if o.Sooner > 0 {
+			saves += ", " + short(o.Sooner) + " sooner"
+		}
+		if !o.Kept.IsZero() {
+			saves += "; " + o.Kept.String()
 		}
 		b.WriteString(wrap(fmt.Sprintf("  %s: $%s a task%s: %s at $%s/h", o.Why, cents(o.Option.Cost.Total), saves, o.Option.Market, o.Option.Price), "    ") + "\n")
 	}
