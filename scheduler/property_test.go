@@ -496,3 +496,56 @@ func TestACommittedPlanIsDone(t *testing.T) {
 		}
 	})
 }
+
+// TestARelaxedConstraintNeverCostsMore: of a lone task in a market of which all is
+// known, no constraint is lifted that the plan would be dearer without, and what an
+// explanation says that it saves is what the plan without it saves.
+func TestARelaxedConstraintNeverCostsMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := single(t)
+		g := &w.Groups[0]
+		g.Waiting, g.Interruptible, g.SpotAllowed, g.Patience, g.Own = 1, true, true, 0, false
+		g.Needs.Slots = 0
+		if chance(t, "at a provider", 20) {
+			g.Needs.Providers = []string{"elsewhere", "sim"}[:rapid.IntRange(1, 2).Draw(t, "providers")]
+		}
+		if chance(t, "kinds", 30) {
+			g.Needs.Kinds = []providers.Kind{pick(t, "kind", providers.Spot, providers.OnDemand)}
+		}
+		before := scheduler.Plan(w.Snap(), nil).Decisions[0]
+		e, _ := scheduler.Explain(w.Snap(), nil, g.ID)
+		sum := e.Usable
+		for _, c := range e.Reasons {
+			sum += c.Offers
+		}
+		if sum != e.Considered {
+			t.Fatalf("reasons sum to %d of %d offers", sum, e.Considered)
+		}
+		said := map[scheduler.Relax]scheduler.Counterfactual{}
+		for _, c := range e.Otherwise {
+			said[c.Relax] = c
+			if c.Saves < 0 || c.Saves > 0 && c.Costs > 0 {
+				t.Fatalf("%s saves %s and costs %s", c.Relax, c.Saves, c.Costs)
+			}
+		}
+		for relax, lift := range map[scheduler.Relax]func(n *scheduler.Needs){
+			scheduler.RelaxPrice:    func(n *scheduler.Needs) { n.MaxPrice = 0 },
+			scheduler.RelaxRegion:   func(n *scheduler.Needs) { n.Regions, n.Zones = nil, nil },
+			scheduler.RelaxProvider: func(n *scheduler.Needs) { n.Providers = nil },
+			scheduler.RelaxKind:     func(n *scheduler.Needs) { n.Kinds = nil },
+			scheduler.RelaxSize:     func(n *scheduler.Needs) { n.VCPU, n.Memory, n.Disk = 0, 0, 0 },
+		} {
+			other := *w
+			other.Groups = slices.Clone(w.Groups)
+			lift(&other.Groups[0].Needs)
+			after := scheduler.Plan(other.Snap(), nil).Decisions[0]
+			if cost(&after) > cost(&before) {
+				t.Fatalf("without %s a task costs %s instead of %s", relax, cost(&after), cost(&before))
+			}
+			c, ok := said[relax]
+			if helps := cost(&after) < cost(&before); helps && !ok || ok && c.Option.Cost.Total+c.Option.Cost.Waiting != cost(&after) {
+				t.Fatalf("without %s a task costs %s instead of %s, and the explanation says %+v", relax, cost(&after), cost(&before), c)
+			}
+		}
+	})
+}
