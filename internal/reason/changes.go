@@ -29,6 +29,10 @@ var Changes = map[Code]string{
 	"not_admitted":     "what stands in the way to be put right",
 	"follows":          "a task that ends on those machines",
 	"in_turn":          "a task that ends on those machines",
+	"gang_limit":       "machines that are let go, or a higher limit, so that all of a task find room",
+	"gang_budget":      "money that is released, its next period, or a higher cap, so that all machines of a task are paid for",
+	"gang_unsecured":   "room in its budgets for machine {machine}, or max_duration in the job",
+	"gang_sold_out":    "an offer with room for all machines of a task",
 	"exclusive":        "the provider's word on machine {instance}",
 	"not_adopted":      "somebody who runs gpubroker adopt",
 }
