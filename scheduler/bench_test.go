@@ -15,6 +15,7 @@ import (
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/rates"
+	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
 	"gpubroker/scheduler/schedtest"
@@ -165,12 +166,31 @@ func BenchmarkPass(b *testing.B) {
 	})
 }
 
+// bind gives a group every constraint that an explanation lifts, and rules of its
+// owner.
+func bind(g *scheduler.Group, now time.Time) {
+	n := &g.Needs
+	n.MaxPrice, n.Providers, n.Kinds = money.Rate(3*money.Unit), []string{"p1", "p2"}, []providers.Kind{providers.OnDemand}
+	n.Regions, n.GPU = []string{"r1", "r3"}, []string{"l4", "t4"}
+	g.Deadline, g.Closes = now.Add(4*time.Hour), now.Add(5*time.Hour)
+	g.Rules = []scheduler.Rules{
+		{Of: "project project0", MaxPrice: money.Rate(2 * money.Unit), GPU: []string{"l4", "t4"}, Regions: []string{"r1", "r2", "r3"}},
+		{Of: "queue tests", Providers: []string{"p1", "p2", "p3"}},
+	}
+	for _, precision := range []string{"bf16", "fp16", "fp8", "int8", "int4"} {
+		v := *n
+		v.Figure = precision
+		g.Variants = append(g.Variants, scheduler.Variant{Relax: scheduler.RelaxPrecision, Why: reason.New("if_precision", "precision", precision), Needs: v, Work: g.Work})
+	}
+}
+
 // BenchmarkExplain is one group's full explanation: alone on the market, and as
 // one of 1,000 in a full pass.
 func BenchmarkExplain(b *testing.B) {
 	for _, groups := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) {
 			w := big(groups, groups*1000, groups*10)
+			bind(&w.Groups[0], w.Now)
 			s := w.Snap()
 			start := cpu(b)
 			for b.Loop() {
