@@ -43,27 +43,31 @@ func TestTrial(t *testing.T) {
 	s.up(models("l4x1", "t4x1"), "")
 	job := s.write("clips.yaml", `name: clips
 project: p
+scenario: transcode
 tasks: {count: 50}
 work: {time: 10m, on: l4}
 deadline: "2099-01-01T00:00:00Z"
-resources: {gpu: [l4, t4]}
+resources: {gpu: [l4, t4], slots: 1}
 max_duration: 10m
 run: {shell: '`+paced+`; sleep $n; echo {{index}} > {{output}}'}
 outputs: {to: "out/{{index}}.txt"}
 `)
-	out, stderr, code, err := s.Run(s.ctx, "trial", job, "--on", "l4,t4,a10g", "--sample", "4%", "--max", "9 USD", "-o", "json")
+	out, stderr, code, err := s.Run(s.ctx, "trial", job, "--on", "l4,t4,l40s,h100", "--sample", "4%", "--max", "9 USD", "-o", "json")
 	s.must(err)
 	var trial cli.Trial
 	if err := json.Unmarshal([]byte(out), &trial); err != nil {
 		t.Fatalf("%v in %s\n%s", err, out, stderr)
 	}
 	t.Logf("%s\n%s", stderr, out)
-	if code != 1 || trial.Tasks != 50 || trial.Sample != 2 || len(trial.GPUs) != 3 {
+	if code != 1 || trial.Tasks != 50 || trial.Sample != 2 || len(trial.GPUs) != 4 {
 		t.Fatalf("exit code %d", code)
 	}
-	l4, t4, a10g := trial.GPUs[0], trial.GPUs[1], trial.GPUs[2]
-	if a10g.Ran || a10g.Job != "" || !strings.Contains(a10g.Reason, "wanted a10g") {
-		t.Errorf("the A10G, which nobody offers: %+v", a10g)
+	l4, t4, l40s := trial.GPUs[0], trial.GPUs[1], trial.GPUs[2]
+	if l40s.Ran || l40s.Job != "" || !strings.Contains(l40s.Reason, "wanted l40s") {
+		t.Errorf("the L40S, which nobody offers: %+v", l40s)
+	}
+	if h100 := trial.GPUs[3]; h100.Ran || h100.Job != "" || !strings.Contains(h100.Reason, "no GPU named here fits transcode") {
+		t.Errorf("the H100, which has no encoder: %+v", h100)
 	}
 	for _, g := range []cli.TrialGPU{l4, t4} {
 		if !g.Ran || g.Done != 2 || g.Machine == nil || g.Machine.Shape.GPU != g.GPU || g.Boot <= 0 || g.TaskCost <= 0 || g.Spent <= 0 ||

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,6 +182,13 @@ func sampled(canonical []byte, name, folder string, most money.Money, limit time
 	return j, nil
 }
 
+// trialName is what a part of a trial is listed as.
+func trialName(job, folder, gpu string) string {
+	const longest = 40 // so that all of it has 100 letters at most
+	name := plainName(gpu)
+	return job[:min(len(job), longest)] + "." + folder + "." + name[:min(len(name), 32)]
+}
+
 // plainName is a GPU's name as a part of a path and of a job's name.
 func plainName(gpu string) string {
 	return strings.Map(func(r rune) rune {
@@ -283,13 +291,17 @@ func (a *app) startTrial(ctx context.Context, c *client.Client, r api.SubmitRequ
 		if err != nil {
 			return err
 		}
-		one := api.SubmitRequest{Spec: j.Canonical(), Inputs: r.Inputs, Trial: &control.Trial{Name: j.Name + "." + folder + "." + plainName(g.GPU), First: t.Sample}}
+		one := api.SubmitRequest{Spec: j.Canonical(), Inputs: r.Inputs, Trial: &control.Trial{Name: trialName(j.Name, folder, g.GPU), First: t.Sample}}
 		p, err := c.Plan(ctx, one)
-		if err != nil {
+		switch d := p.Decision; {
+		case client.Is(err, http.StatusUnprocessableEntity): // the job itself is valid: it cannot be on this GPU
+			g.Reason = err.Error()
+		case err != nil:
 			return away(err)
-		}
-		if d := p.Decision; d.Placed == 0 && stopsTrial[string(d.Why.Code)] {
+		case d.Placed == 0 && stopsTrial[string(d.Why.Code)]:
 			g.Reason = d.Why.String()
+		}
+		if g.Reason != "" {
 			fmt.Fprintf(a.Err, "%s: %s\n", g.GPU, g.Reason)
 			continue
 		}

@@ -1,6 +1,9 @@
 package cli
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestShareOfTasks(t *testing.T) {
 	for _, row := range []struct {
@@ -46,6 +49,9 @@ func TestResultsOfATrialAreApart(t *testing.T) {
 		if got := apart(to, "T/"+plainName("l4")+"/"); got != want {
 			t.Errorf("%s: %s, want %s", to, got, want)
 		}
+	}
+	if got := trialName(strings.Repeat("n", 63), "trial-20261105-220000", strings.Repeat("g", 60)); len(got) > 100 {
+		t.Errorf("a name of %d letters: %s", len(got), got)
 	}
 	if got := plainName("RTX 4090/../x"); got != "RTX-4090----x" {
 		t.Errorf("%s", got)
