@@ -68,6 +68,7 @@ type logsInput struct {
 	JobPath
 	Index   int   `path:"index" minimum:"0"`
 	Attempt int   `query:"attempt" minimum:"0" doc:"number of the attempt; 0 is the newest"`
+	Rank    int   `query:"rank" minimum:"0" doc:"with several machines: of that one"`
 	From    int64 `query:"from" minimum:"0" doc:"offset in bytes"`
 	Follow  bool  `query:"follow" doc:"go on until the attempt has ended"`
 }
@@ -221,17 +222,36 @@ func (s *Server) readLog(ctx context.Context, in *logsInput) (*huma.StreamRespon
 
 // attempt returns the attempt that a log is wanted of.
 func (s *Server) attempt(ctx context.Context, in *logsInput) (*queue.Attempt, error) {
-	rows, err := s.broker.State().Store().Attempts(ctx, queue.AttemptQuery{Page: queue.Page{Limit: 1000}, Job: in.ID, Index: &in.Index})
-	if err != nil {
-		return nil, s.failure(ctx, err)
-	}
-	for _, a := range slices.Backward(rows) {
-		if in.Attempt == 0 || a.Number == in.Attempt {
-			return a, nil
+	var found *queue.Attempt
+	q := queue.AttemptQuery{Page: queue.Page{Limit: 1000}, Job: in.ID, Index: &in.Index}
+	number, nodes := 0, 0
+	for {
+		rows, err := s.broker.State().Store().Attempts(ctx, q)
+		if err != nil {
+			return nil, s.failure(ctx, err)
 		}
+		for _, a := range rows {
+			number = max(number, a.Number)
+			rank := 0
+			if a.Member != nil {
+				rank, nodes = a.Member.Rank, a.Member.Nodes
+			}
+			if (in.Attempt == 0 || a.Number == in.Attempt) && rank == in.Rank && (found == nil || a.Number > found.Number) {
+				found = a
+			}
+		}
+		if len(rows) < q.Limit {
+			break
+		}
+		q.After = rows[len(rows)-1].ID
 	}
-	if len(rows) > 0 {
-		return nil, huma.Error404NotFound(fmt.Sprintf("task %d of job %s has attempts 1 to %d", in.Index, in.ID, len(rows)))
+	switch {
+	case found != nil:
+		return found, nil
+	case in.Rank >= max(1, nodes) && number > 0:
+		return nil, huma.Error404NotFound(fmt.Sprintf("task %d of job %s runs on machines of rank 0 to %d", in.Index, in.ID, max(1, nodes)-1))
+	case number > 0:
+		return nil, huma.Error404NotFound(fmt.Sprintf("task %d of job %s has attempts 1 to %d", in.Index, in.ID, number))
 	}
 	return nil, huma.Error404NotFound(fmt.Sprintf("task %d of job %s has not been placed yet", in.Index, in.ID))
 }

@@ -318,10 +318,14 @@ func (a *app) tasksTable(d jobDetail, limit int, all bool) string {
 			continue
 		}
 		for _, at := range byTask[x.Index] {
-			if at.State != queue.AttemptEnded {
-				continue
+			if at.State != queue.AttemptEnded || !at.Leads() && (at.Outcome == queue.Stopped || at.Outcome == queue.Succeeded) {
+				continue // what became of a gang is told by its first machine, and by the one that ended it
 			}
-			t.row("", styleDim.Render("  "+string(at.Outcome)), "", "", strconv.Itoa(at.Number), at.Instance, span(at.Ended.Sub(at.Created)), at.Reason.String())
+			number := strconv.Itoa(at.Number)
+			if at.Member != nil {
+				number += " rank " + strconv.Itoa(at.Member.Rank)
+			}
+			t.row("", styleDim.Render("  "+string(at.Outcome)), "", "", number, at.Instance, span(at.Ended.Sub(at.Created)), at.Reason.String())
 		}
 	}
 	return t.String()

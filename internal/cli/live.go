@@ -158,7 +158,7 @@ func (a *app) task(ctx context.Context, c *client.Client, arg string) (api.Job, 
 
 func (a *app) logs() *cobra.Command {
 	var follow bool
-	var attempt int
+	var attempt, rank int
 	cmd := &cobra.Command{
 		Use: "logs JOB[/INDEX]", Short: "Show a task's log, and follow it with -f",
 		Long: "Show the log of a task's newest attempt. With -f it goes on until the task is done, through all\nattempts that follow; where one begins is said on standard error.",
@@ -173,7 +173,7 @@ func (a *app) logs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			q := client.LogQuery{Job: j.ID, Index: index, Attempt: attempt, Follow: follow}
+			q := client.LogQuery{Job: j.ID, Index: index, Attempt: attempt, Rank: rank, Follow: follow}
 			if !follow || attempt > 0 {
 				_, err := a.copyLog(ctx, c, q)
 				return away(err)
@@ -183,6 +183,7 @@ func (a *app) logs() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task is done")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "of this attempt; 0 means the newest")
+	cmd.Flags().IntVar(&rank, "rank", 0, "of a task on several machines: of this one")
 	return cmd
 }
 
@@ -255,8 +256,10 @@ func (a *app) newest(ctx context.Context, c *client.Client, q client.LogQuery) (
 		if err != nil {
 			return 0, false, err
 		}
-		if n := len(page.Attempts); n > 0 {
-			last = page.Attempts[n-1]
+		for _, at := range page.Attempts {
+			if at.Leads() && (last == nil || at.Number > last.Number) {
+				last = at
+			}
 		}
 		if after = page.Next; after == "" {
 			break

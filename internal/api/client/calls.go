@@ -137,6 +137,7 @@ type LogQuery struct {
 	Job     string
 	Index   int
 	Attempt int // 0 means the newest
+	Rank    int // of a task on several machines
 	From    int64
 	Follow  bool
 }
@@ -145,7 +146,7 @@ type LogQuery struct {
 // an error, not with io.EOF.
 func (c *Client) Log(ctx context.Context, q LogQuery) (io.ReadCloser, error) {
 	req, err := c.request(ctx, http.MethodGet, path("jobs", q.Job, "tasks", strconv.Itoa(q.Index), "log"),
-		values("attempt", number(q.Attempt), "from", number(q.From), "follow", flag(q.Follow)), nil)
+		values("attempt", number(q.Attempt), "rank", number(q.Rank), "from", number(q.From), "follow", flag(q.Follow)), nil)
 	if err != nil {
 		return nil, err
 	}
