@@ -28,6 +28,9 @@ type Job struct {
 	Spec     json.RawMessage `json:"spec"` // canonical, with defaults filled in
 	Priority int             `json:"priority,omitzero"`
 
+	// Data is what each task fetches, as far as it was known when the job came in.
+	Data []Data `json:"data,omitempty"`
+
 	Accepted    time.Time `json:"accepted"`
 	Deadline    time.Time `json:"deadline,omitzero"` // zero means none
 	Ended       time.Time `json:"ended,omitzero"`
@@ -39,6 +42,14 @@ type Job struct {
 	Count  int    `json:"count"` // tasks in all
 	Next   int    `json:"next"`  // tasks with an index from Next on are queued and have no row
 	Counts Counts `json:"counts"`
+}
+
+// Data is bytes that each task of a job fetches.
+type Data struct {
+	What    string `json:"what"`             // inputs, workdir
+	From    string `json:"from,omitzero"`    // the folder or file; "" is the broker's own store
+	Bytes   int64  `json:"bytes,omitzero"`   // of one task, on average
+	Unknown bool   `json:"unknown,omitzero"` // nobody says how much it is
 }
 
 // Counts are the job's tasks that have a row, by state.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -32,6 +33,7 @@ import (
 	"gpubroker/internal/cli"
 	"gpubroker/internal/config"
 	"gpubroker/internal/control"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/secret"
@@ -467,6 +469,15 @@ func fileDigest(path string) (string, error) {
 }
 
 // settings turns the configuration into what the loops need.
+// lies is where a location is, as far as its entry says more than its kind of store.
+func lies(l config.Location, buckets map[string]egress.Place) egress.Place {
+	if l.Cloud == "" && l.Region == "" {
+		return egress.Place{}
+	}
+	scheme, _, _ := strings.Cut(l.Prefix, "://")
+	return egress.Place{Cloud: cmp.Or(l.Cloud, buckets[scheme].Cloud), Region: l.Region}
+}
+
 func settings(cfg *config.Config, public, trust string, found agents) control.Settings {
 	s := control.Settings{
 		Owner: cfg.Owner, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
@@ -491,8 +502,11 @@ func settings(cfg *config.Config, public, trust string, found agents) control.Se
 		s.Closed = append(s.Closed, dir)
 	}
 	s.Closed = append(s.Closed, objectsURL(cfg))
+	scheme, _, _ := strings.Cut(cfg.Objects.URL, "://")
+	s.Buckets = control.BucketsAt(scheme, cfg.Objects.Endpoint, cfg.Objects.Region)
+	s.ObjectsAt = control.ObjectsAt(objectsURL(cfg), s.Buckets)
 	for _, l := range cfg.Locations {
-		s.Locations = append(s.Locations, control.Location{Prefix: l.Prefix, Projects: l.Projects})
+		s.Locations = append(s.Locations, control.Location{Prefix: l.Prefix, Projects: l.Projects, At: lies(l, s.Buckets)})
 	}
 	for _, ref := range cfg.Secrets {
 		s.Secrets[ref.String()] = true

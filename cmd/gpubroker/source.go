@@ -51,3 +51,17 @@ func (s *source) Open(ctx context.Context, location string) (io.ReadCloser, erro
 	body, _, err := st.Get(ctx, key, objects.Range{})
 	return body, err
 }
+
+// Weigh asks for an object's size.
+func (s *source) Weigh(ctx context.Context, location string) (int64, error) {
+	where, key, err := objects.Split(location)
+	if err != nil {
+		return 0, err
+	}
+	st, err := s.stores.Open(ctx, where)
+	if err != nil {
+		return 0, err
+	}
+	info, err := st.Stat(ctx, key)
+	return info.Bytes, err
+}

@@ -310,6 +310,15 @@ func (g given) Open(ctx context.Context, location string) (io.ReadCloser, error)
 	return io.NopCloser(strings.NewReader(strings.Join(g.lines, "\n"))), nil
 }
 
+// Weigh asks the source that it stands before.
+func (g given) Weigh(ctx context.Context, location string) (int64, error) {
+	scale, ok := g.Source.(spec.Scale)
+	if !ok {
+		return 0, fmt.Errorf("%s cannot be weighed", location)
+	}
+	return scale.Weigh(ctx, location)
+}
+
 func (s *Server) listJobs(ctx context.Context, in *listJobs) (*jobsOutput, error) {
 	out := &jobsOutput{}
 	rows, next, err := page(in.After, in.Limit, func(after string, limit int) ([]*queue.Job, error) {

@@ -171,7 +171,7 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir string, offers []p
 	notes = append(notes, "assumed of every provider: billed by the second, up in 2m, prices still hold")
 	if t := j.Tasks; t != nil && strings.Contains(t.Glob, "://") && !strings.HasPrefix(t.Glob, "file:") {
 		notes = append(notes, fmt.Sprintf("%s is not read without a broker: planned for %s, see --tasks", t.Glob, plural(tasks, "task")))
-		j.Tasks = &spec.Tasks{Parallelism: t.Parallelism, List: slices.Repeat([]string{"unknown"}, max(tasks, 1))}
+		j.Tasks = &spec.Tasks{Parallelism: t.Parallelism, List: slices.Repeat([]string{folderOf(t.Glob) + "unknown"}, max(tasks, 1))}
 	}
 	now := a.Now().UTC()
 	accounts := map[string]scheduler.Provider{}
@@ -209,6 +209,14 @@ func (a *app) planAlone(ctx context.Context, j *spec.Job, dir string, offers []p
 		}
 	}
 	return api.PlanOf(e, scheduler.Plan(snap, nil).Launches, money.USD), notes, nil
+}
+
+// folderOf is what of a pattern names a place.
+func folderOf(glob string) string {
+	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+		glob = glob[:i]
+	}
+	return glob[:strings.LastIndexByte(glob, '/')+1]
 }
 
 // verdict is the exit of a plan: nothing placed for want of an offer, or of money.

@@ -77,7 +77,7 @@ type TLS struct {
 type Objects struct {
 	URL         string     `json:"url" doc:"a folder, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"`
 	Endpoint    string     `json:"endpoint" doc:"URL of the store where it is not the cloud's usual one: an S3 store that is not AWS, an emulator"`
-	Region      string     `json:"region" doc:"region of an S3 bucket"`
+	Region      string     `json:"region" doc:"region of the bucket: S3 needs it, and what leaves it costs by it"`
 	PathStyle   bool       `json:"path_style" doc:"address S3 buckets by path, as most stores other than AWS want"`
 	AccessKey   secret.Ref `json:"access_key" doc:"of an S3 store; without it the standard credential chain is used"`
 	SecretKey   secret.Ref `json:"secret_key" doc:"goes with access_key"`
@@ -90,6 +90,8 @@ type Objects struct {
 type Location struct {
 	Prefix   string   `json:"prefix" required:"true" doc:"a folder of the broker's machine, or s3://bucket/prefix, gs://… or azblob://…"`
 	Projects []string `json:"projects" single:"true" doc:"only jobs of these projects; default: all"`
+	Cloud    string   `json:"cloud" enum:"aws,gcp,azure,lambda,runpod,verda,vast,on-premises" doc:"whose network it is on, for what moving its bytes costs; default: that of its kind of store"`
+	Region   string   `json:"region" doc:"where it lies; default: objects.region for buckets of that kind"`
 }
 
 // Provider is a named account.

@@ -230,10 +230,13 @@ func (k checker) store() {
 	for _, x := range []struct {
 		path  string
 		given bool
-	}{{"region", o.Region != ""}, {"path_style", o.PathStyle}, {"access_key", !o.AccessKey.IsZero()}, {"secret_key", !o.SecretKey.IsZero()}} {
+	}{{"path_style", o.PathStyle}, {"access_key", !o.AccessKey.IsZero()}, {"secret_key", !o.SecretKey.IsZero()}} {
 		if x.given && scheme != "s3" && !k.Faulty("objects.url") {
 			k.Errorf("objects."+x.path, "leave it out, or set objects.url to s3://bucket/prefix", "only an S3 store has this")
 		}
+	}
+	if o.Region != "" && !bucket && !k.Faulty("objects.url") {
+		k.Errorf("objects.region", "leave it out, or set objects.url to a bucket", "a folder is in no region")
 	}
 	if o.Endpoint != "" && !bucket && !k.Faulty("objects.url") {
 		k.Errorf("objects.endpoint", "leave it out, or set objects.url to a bucket", "a folder has no endpoint")

@@ -11,6 +11,7 @@ import (
 
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/budget"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/market"
 	"gpubroker/internal/objects"
@@ -66,6 +67,10 @@ type Settings struct {
 	// Locations are the places that jobs may name; Closed those that none may.
 	Locations []Location
 	Closed    []string
+	// ObjectsAt is where the broker's own objects lie, and Buckets where buckets of
+	// each scheme lie of which no location says more.
+	ObjectsAt egress.Place
+	Buckets   map[string]egress.Place
 	// Secrets are the references that jobs may use.
 	Secrets map[string]bool
 
@@ -124,6 +129,7 @@ type Broker struct {
 	objects  objects.Store // checkpoints, logs, work folders
 	targets  Targets
 	facts    *gpu.Table
+	egress   *egress.Table
 	specs    *specs
 	meta     queue.Meta
 	inputs   *inputs
@@ -181,7 +187,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 	}
 	b := &Broker{
 		set: set, log: log, state: st, meta: meta, market: m, objects: obj, targets: targets,
-		accounts: map[string]*Account{}, facts: gpu.Builtin(), specs: newSpecs(set.Scenarios),
+		accounts: map[string]*Account{}, facts: gpu.Builtin(), egress: egress.Builtin(), specs: newSpecs(set.Scenarios),
 		calling: map[string]bool{}, listed: map[string]time.Time{}, seen: map[string]time.Time{},
 		sent: map[string]agentapi.Ticks{}, isPublished: map[string]bool{}, stages: map[string]*publish.Stage{}, published: map[string]string{}, watching: map[string]*tail{},
 		progress: map[string]Progress{}, decisions: map[string]scheduler.Decision{}, complained: map[string]time.Time{}, pressed: map[string]time.Time{}, strays: map[string]bool{},

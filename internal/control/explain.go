@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpubroker/internal/budget"
+	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
 	"gpubroker/internal/spec"
@@ -21,7 +22,7 @@ import (
 // by whoever asks.
 func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *scheduler.Catalog, accounts map[string]scheduler.Provider, set scheduler.Settings, now time.Time) (*scheduler.Snapshot, error) {
 	b := &Broker{
-		set: Settings{Plan: set}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), specs: newSpecs(nil),
+		set: Settings{Plan: set, Buckets: BucketsAt("", "", ""), ObjectsAt: ObjectsAt("", nil)}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), egress: egress.Builtin(), specs: newSpecs(nil),
 		complained: map[string]time.Time{},
 	}
 	j, err := b.pretend(ctx, s, source, now)
@@ -30,7 +31,7 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 	}
 	p := &picture{
 		Snapshot: scheduler.Snapshot{
-			Now: now, Facts: b.facts, Catalog: catalog, Providers: accounts, Settings: set, Budgets: b.budgets(),
+			Now: now, Facts: b.facts, Egress: b.egress, Catalog: catalog, Providers: accounts, Settings: set, Budgets: b.budgets(),
 			Book: noBook{}, Cooldowns: map[string]scheduler.Cooldown{}, Spent: map[string]money.Amount{}, History: map[string]policy.History{},
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpubroker/internal/egress"
 	"gpubroker/internal/objects"
 	"gpubroker/queue"
 )
@@ -19,6 +20,8 @@ import (
 type Location struct {
 	Prefix   string
 	Projects []string // that may use it; empty means all
+	// At is where it lies; zero is as the kind of its store says.
+	At egress.Place
 }
 
 // who is on whose behalf a place is opened.

@@ -35,7 +35,7 @@ type shared struct {
 func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 	p := &picture{
 		Snapshot: scheduler.Snapshot{
-			Now: now, Facts: b.facts, Catalog: b.market.Catalog(), Settings: b.set.Plan,
+			Now: now, Facts: b.facts, Egress: b.egress, Catalog: b.market.Catalog(), Settings: b.set.Plan,
 			Book: viewBook{view}, Providers: map[string]scheduler.Provider{},
 			Cooldowns: map[string]scheduler.Cooldown{}, Spent: b.shares.draw(view, now), History: map[string]policy.History{},
 		},
@@ -184,6 +184,11 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 			at = len(p.Groups) - 1
 			groups[id] = at
 		}
+		if g := &p.Groups[at]; t.Committed > 0 && len(p.members[id]) == 0 {
+			if k := view.Checkpoints.Get(state.CheckpointKey(t.TaskID, t.Committed)); k != nil {
+				g.Work.Flows = b.flows(spec, j, k.Bytes)
+			}
+		}
 		p.Groups[at].Waiting++
 		p.members[id] = append(p.members[id], t.TaskID)
 	}
@@ -220,8 +225,9 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 		Accepted: j.Accepted, Limit: -1, Needs: spec.needs, Work: spec.work,
 		Notes: spec.notes, Interruptible: spec.interruptible, AtRisk: spec.atRisk, MaxDuration: spec.MaxDuration.Std(),
 		Deadline: j.Deadline, Held: j.Held, SpotAllowed: spec.Spot.Policy == "always",
-		Patience: spec.Spot.MaxWait.Std(),
+		Patience: spec.Spot.MaxWait.Std(), Value: spec.value,
 	}
+	g.Work.Flows = b.flows(spec, j, 0)
 	for _, r := range [...]scheduler.Rules{b.set.Rules[j.Project], b.set.Queues[j.Queue].Rules} {
 		if !r.IsZero() {
 			g.Rules = append(g.Rules, r)
@@ -318,6 +324,19 @@ func (k viewBook) Hold(instance string, key budget.Key) *budget.Hold {
 type history struct {
 	Preemptions int               `json:"preemptions"`
 	Held        quantity.Duration `json:"held"`
+}
+
+// historyOf is what was seen of a machine's market so far.
+func (b *Broker) historyOf(i *queue.Instance) policy.History {
+	s := b.state.View().Settings.Get(historyPrefix + marketOf(i).String())
+	if s == nil || providers.Kind(i.Kind) != providers.Spot {
+		return policy.History{}
+	}
+	var h history
+	if json.Unmarshal(s.Value, &h) != nil {
+		return policy.History{}
+	}
+	return policy.History{Preemptions: h.Preemptions, Held: h.Held.Std()}
 }
 
 const historyPrefix = "history/"

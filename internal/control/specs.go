@@ -32,6 +32,7 @@ type parsed struct {
 	work            scheduler.Work
 	interruptible   bool
 	atRisk          time.Duration
+	value           money.Rate      // of an hour until the job is done
 	class           string          // jobs whose work is alike, see [spec.Job.Class]
 	notes           []reason.Reason // how needs were worked out
 }
@@ -123,6 +124,9 @@ func prepare(job *spec.Job) (*parsed, error) {
 		p.work = scheduler.Work{Task: time.Hour, Source: "given"} // what a seat costs for an hour
 	}
 	p.needs = n
+	if j.ValueOfTime != nil {
+		p.value = money.Rate(j.ValueOfTime.Amount)
+	}
 	p.interruption()
 	return p, nil
 }
@@ -142,6 +146,7 @@ func (p *parsed) interruption() {
 	switch p.Interruption() {
 	case spec.Resumes:
 		p.interruptible = true
+		p.work.Saves = scheduler.Saves{On: true, Every: p.Checkpoint.Interval.Std()}
 		p.atRisk = p.Checkpoint.Interval.Std()
 		if p.atRisk <= 0 {
 			p.atRisk = policy.CheckpointInterval(30*time.Second, policy.Life(policy.History{}, policy.History{}))

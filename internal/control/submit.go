@@ -121,11 +121,12 @@ func (b *Broker) Submit(ctx context.Context, s Submission, source spec.Source) (
 	if why := g.Against(b.facts); !why.IsZero() {
 		return nil, fmt.Errorf("%w: %s; whoever keeps the broker's configuration sets its rules", ErrInvalid, why)
 	}
-	count, err := b.expand(ctx, j.ID, &s, source)
+	var locations sample
+	count, err := b.expand(ctx, j.ID, &s, source, &locations)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	j.Count = count
+	j.Count, j.Data = count, b.weigh(ctx, s.Spec, &locations, source)
 	accepted := j
 	err = b.state.Do(ctx, func(tx *state.Tx) error {
 		if s.Key != "" {
@@ -195,8 +196,9 @@ func (b *Broker) deadline(j *queue.Job, s *spec.Job) error {
 	return err
 }
 
-// expand stores a job's inputs and returns how many tasks there are.
-func (b *Broker) expand(ctx context.Context, id string, s *Submission, source spec.Source) (int, error) {
+// expand stores a job's inputs and returns how many tasks there are; locations
+// gets those that are fetched.
+func (b *Broker) expand(ctx context.Context, id string, s *Submission, source spec.Source, locations *sample) (int, error) {
 	if s.Spec.Tasks == nil {
 		return 1, nil
 	}
@@ -218,6 +220,7 @@ func (b *Broker) expand(ctx context.Context, id string, s *Submission, source sp
 	for input, err := range s.inputs(ctx, source) {
 		if err == nil && spec.IsLocation(input) {
 			err = b.mayTouch(who{s.Spec.Project, s.Anywhere}, input)
+			locations.add(input)
 		}
 		if err != nil {
 			return 0, err

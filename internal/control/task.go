@@ -154,7 +154,7 @@ func (b *Broker) task(ctx context.Context, s *parsed, j *queue.Job, i *queue.Ins
 			t.Checkpoint.Marker = c.Complete.Marker
 		}
 		if t.Checkpoint.Interval == 0 {
-			life := policy.Life(policy.History{}, policy.History{}) / time.Duration(max(1, s.Nodes)) // of the first that goes
+			life := policy.Life(b.historyOf(i), policy.History{}) / time.Duration(max(1, s.Nodes)) // of the first that goes
 			t.Checkpoint.Interval = agentapi.Of(policy.CheckpointInterval(30*time.Second, life))
 		}
 	}

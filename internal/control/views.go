@@ -118,17 +118,22 @@ func (b *Broker) pretend(ctx context.Context, s *spec.Job, source spec.Source, n
 	if s.Users != nil {
 		j.Count = s.Users.Count
 	}
+	var locations sample
 	if s.Tasks != nil {
 		j.Count = s.Tasks.Count
 		if j.Count == 0 {
-			for _, err := range s.Expand(ctx, source) {
+			for input, err := range s.Expand(ctx, source) {
 				if err != nil {
 					return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+				}
+				if spec.IsLocation(input) {
+					locations.add(input)
 				}
 				j.Count++
 			}
 		}
 	}
+	j.Data = b.weigh(ctx, s, &locations, source)
 	b.specs.drop(j.ID)
 	return j, nil
 }

@@ -48,6 +48,9 @@ func check(j *Job, report reporter, faulty func(string) bool) {
 	checkRun(j, report, faulty)
 	checkFiles(j, report, faulty)
 	checkTemplates(j, report)
+	if v := j.ValueOfTime; v != nil && !faulty("value_of_time") && v.Amount == 0 {
+		report("value_of_time", "leave it out if waiting costs nothing", "an hour that is worth nothing decides nothing")
+	}
 	if b := j.Budget; b != nil && !faulty("budget.max") && b.Max.Amount == 0 {
 		report("budget.max", "leave budget out if there is no ceiling", "a job that may cost nothing never runs")
 	}

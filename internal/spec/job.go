@@ -35,6 +35,7 @@ type Job struct {
 	Deadline      *window.Deadline      `json:"deadline,omitzero" doc:"when all tasks should be done"`
 	AfterDeadline string                `json:"after_deadline,omitzero" enum:"continue,carry-over,stop" doc:"what happens to tasks that are late; default: continue. carry-over waits for the next window"`
 	Budget        *Budget               `json:"budget,omitzero" doc:"ceiling for the whole job"`
+	ValueOfTime   *quantity.Money       `json:"value_of_time,omitzero" doc:"what an hour until the job is done is worth, with its currency: 5 USD; it decides between dear and quick, and is never spent"`
 	Tasks         *Tasks                `json:"tasks,omitzero" doc:"array of tasks; without it the job is one task"`
 	Nodes         int                   `json:"nodes,omitzero" min:"1" max:"1024" doc:"machines that each task needs at once, all or none; default 1"`
 	Launcher      string                `json:"launcher,omitzero" enum:"none,mpi" doc:"with nodes: none runs the command on every machine, mpi on the first, where mpirun reaches the others; default none"`
@@ -162,6 +163,7 @@ type Checkpoint struct {
 	Quiesce    quantity.Duration `json:"quiesce,omitzero" doc:"instead of complete: a save that has not changed for so long is whole"`
 	Append     []string          `json:"append,omitempty" single:"true" doc:"files that are only appended to, by name or pattern: they may grow while they are saved"`
 	Keep       int               `json:"keep,omitzero" min:"1" max:"100" doc:"saves that are kept; default 3"`
+	Size       quantity.Size     `json:"size,omitzero" doc:"about how large one save is, for the time and the cost of saving; default: that of the last save"`
 }
 
 // RefusedKeys explains keys that people know from elsewhere.
@@ -171,9 +173,10 @@ func (Checkpoint) RefusedKeys() map[string]string {
 
 // Outputs says where results go.
 type Outputs struct {
-	To       string `json:"to" required:"true" doc:"object or folder (ending in /) for results; {{stem}} or {{index}} tell tasks apart"`
-	From     string `json:"from,omitzero" doc:"file or folder below the working directory that is taken; default: {{output}}"`
-	OnExists string `json:"on_exists,omitzero" enum:"fail,overwrite,skip" doc:"when a foreign object is there already; default fail. skip takes the task as done"`
+	To       string        `json:"to" required:"true" doc:"object or folder (ending in /) for results; {{stem}} or {{index}} tell tasks apart"`
+	From     string        `json:"from,omitzero" doc:"file or folder below the working directory that is taken; default: {{output}}"`
+	Size     quantity.Size `json:"size,omitzero" doc:"about how much one task's results are, for the time and the cost of moving them"`
+	OnExists string        `json:"on_exists,omitzero" enum:"fail,overwrite,skip" doc:"when a foreign object is there already; default fail. skip takes the task as done"`
 }
 
 // Progress says how progress reads from the log.

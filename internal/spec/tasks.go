@@ -24,6 +24,11 @@ type Source interface {
 	Open(ctx context.Context, location string) (io.ReadCloser, error)
 }
 
+// Scale is a Source that can tell how large a file is without reading it.
+type Scale interface {
+	Weigh(ctx context.Context, location string) (bytes int64, err error)
+}
+
 // ErrNoTasks says that an array has nothing in it.
 var ErrNoTasks = errors.New("no tasks")
 
@@ -247,6 +252,19 @@ func (l Local) List(ctx context.Context, prefix string) iter.Seq2[string, error]
 			yield("", err)
 		}
 	}
+}
+
+// Weigh returns a file's size.
+func (l Local) Weigh(_ context.Context, location string) (int64, error) {
+	p, err := l.path(location)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(p)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
 }
 
 // Open opens a file.
