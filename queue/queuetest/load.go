@@ -56,6 +56,31 @@ func testLoad(t *testing.T, e Engine) {
 		same(t, "image", load(t, s), want)
 	})
 
+	t.Run("all members of the last gang", func(t *testing.T) {
+		s, epoch := opened(t, e)
+		b := &queue.Batch{Epoch: epoch, Jobs: []*queue.Job{job("live", 9)}, Tasks: []*queue.Task{running("live", 0, "g20")}}
+		want := &queue.Image{Jobs: b.Jobs, Tasks: b.Tasks}
+		for number := 1; number <= 2; number++ {
+			for rank := range 3 {
+				a := attempt(fmt.Sprintf("g%d%d", number, rank), "live", 0, number)
+				a.Member = &queue.Member{Lead: fmt.Sprintf("g%d0", number), Rank: rank, Nodes: 3, At: &queue.Endpoint{Address: "10.0.0.1", Port: 29500}}
+				if rank == 0 {
+					a.Member.All = []string{"g0", "g1", "g2"}
+					a.Member.Hosts = []queue.Endpoint{{Address: "10.0.0.1", Port: 29500}}
+					a.Member.End, a.Member.Unsealed = &queue.End{Rank: 2, Outcome: queue.Lost}, []string{"i1"}
+				}
+				if number == 1 || rank == 1 {
+					a.State, a.Outcome, a.Ended = queue.AttemptEnded, queue.Stopped, at(4)
+				}
+				if b.Attempts = append(b.Attempts, a); number == 2 {
+					want.Attempts = append(want.Attempts, a)
+				}
+			}
+		}
+		commit(t, s, b)
+		same(t, "image", load(t, s), want)
+	})
+
 	t.Run("a row leaves and comes back with its state", func(t *testing.T) {
 		s, epoch := opened(t, e)
 		j, task, a := job("j", 1), running("j", 0, "a"), attempt("a", "j", 0, 1)
