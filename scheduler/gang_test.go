@@ -1,10 +1,14 @@
 package scheduler_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"gpubroker/internal/reason"
+	"gpubroker/providers"
 	"gpubroker/scheduler"
 	"gpubroker/scheduler/schedtest"
 )
@@ -15,9 +19,20 @@ func TestGangsAreWhole(t *testing.T) {
 	placed, reused, waiting := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := genWorld(t)
+		for n, capacity := range []int{0, 4, 9} {
+			o := genOffer(t)
+			o.Shape, o.Capacity, o.Price = providers.Shape{GPU: "l4", GPUName: "l4", GPUs: 1, VCPU: 8, Memory: 64 << 30}, capacity, genPrice(t)
+			o.Provider, o.Type, o.Seen, o.Available = "sim", fmt.Sprint("plain", n), schedtest.Start, ""
+			w.Offers = append(w.Offers, o)
+		}
 		for i := range w.Groups {
-			n := &w.Groups[i].Needs
-			n.Nodes, n.Slots = rapid.IntRange(2, 6).Draw(t, "members"), 0
+			g := &w.Groups[i]
+			g.Limit = -1
+			if chance(t, "plain", 70) { // else hardly any world has room for them
+				g.Needs, g.Interruptible, g.Waiting = scheduler.Needs{GPUs: 1}, true, max(1, g.Waiting)
+				g.Held, g.Opens = reason.Reason{}, time.Time{}
+			}
+			g.Needs.Nodes, g.Needs.Slots = rapid.IntRange(2, 6).Draw(t, "members"), 0
 		}
 		for i := range w.Machines { // sets of empty ones, to be used again
 			m := &w.Machines[i]
@@ -45,6 +60,7 @@ func TestGangsAreWhole(t *testing.T) {
 			t.Fatalf("after the commit: %v\n%s", err, schedtest.Render(next.Snap(), &again))
 		}
 	})
+	t.Logf("%d gangs placed, %d machines used again, %d groups that wait", placed, reused, waiting)
 	if placed == 0 || reused == 0 || waiting == 0 {
 		t.Errorf("%d gangs placed, %d machines used again, %d groups that wait: nothing was tried", placed, reused, waiting)
 	}
