@@ -91,6 +91,7 @@ type load struct {
 	source    Source
 	rates     *rates.Class // nil when nothing was measured
 	waiting   int
+	beside    int // tasks of the job that run, where the worth of time counts
 	nodes     int // machines that each needs at once
 	width     int // tasks of the job that may run at once; 0 means no limit
 	deadline  time.Time
@@ -123,6 +124,9 @@ func (a *ask) loadOf(g *Group, running int) load {
 		nodes: g.Needs.nodes(),
 	}
 	l.saves, l.value = g.Work.Saves, max(0, g.Value)
+	if l.value > 0 {
+		l.beside = running
+	}
 	l.flow(g.Work.Flows)
 	if a.attribute.Name != "" {
 		if l.reference = g.Work.Figure; l.reference <= 0 {

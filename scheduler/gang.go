@@ -153,8 +153,9 @@ func (p *pass) secureAll(g *Group, list []*host) reason.Reason {
 // occupyGang puts one task on machines in hand and on new ones.
 func (p *pass) occupyGang(g *Group, c *class, hosts []*host, launches []Launch) {
 	p.gangs++
-	p.project(g.Project).used.tasks++
-	p.queue(g.Queue).used.tasks++
+	for _, m := range p.limitsOf(g) {
+		m.used.tasks++
+	}
 	for _, b := range p.pools[c.pool].emptyBuckets() {
 		b.machines = slices.DeleteFunc(b.machines, func(r *host) bool {
 			taken := slices.Contains(hosts, r)

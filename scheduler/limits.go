@@ -191,8 +191,9 @@ func (p *pass) measure() {
 	}
 	for i := range p.Running {
 		r := &p.Running[i]
-		p.queue(r.Group.Queue).used.tasks++
-		p.project(r.Group.Project).used.tasks++
+		for _, m := range p.limitsOf(&r.Group) {
+			m.used.tasks++
+		}
 		if h := machines[r.Machine]; h != nil {
 			p.counts(r.Group.Queue, h)
 		}
@@ -244,7 +245,7 @@ func (r *host) market(p *pass) *providers.Market {
 
 // tasksLeft is how many of n more tasks of a group may run at an account.
 func (p *pass) tasksLeft(g *Group, provider string, n int) int {
-	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), p.account(provider)} {
+	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), &p.meters.all, p.account(provider)} {
 		if m.Tasks > 0 {
 			n = min(n, max(0, m.Tasks-m.used.tasks))
 		}
@@ -254,7 +255,7 @@ func (p *pass) tasksLeft(g *Group, provider string, n int) int {
 
 // started counts tasks of a group that a pass places at an account.
 func (p *pass) started(g *Group, provider string, n int) {
-	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), p.account(provider)} {
+	for _, m := range [...]*meter{p.project(g.Project), p.queue(g.Queue), &p.meters.all, p.account(provider)} {
 		m.used.tasks += n
 	}
 }

@@ -86,11 +86,12 @@ func (l *load) cheapest(most time.Duration, s slot) time.Duration {
 // brisk is how many tasks one after another are the best where waiting costs
 // value an hour: of w machines each costs a boot and a tail, and n tasks of round
 // r take n·r/w, which is least in sum where a slot runs √(n·price·(boot+tail) /
-// (slots·value·r)) of them.
+// (slots·value·r)) of them. n counts those that run as well, and the root is rounded
+// up, so that what was rented for all is enough for the rest.
 func (l *load) brisk(s slot) time.Duration {
 	overhead := float64(l.nodes) * s.price.Float() * (s.boot + s.tail).Hours()
-	n := math.Sqrt(float64(l.waiting) * overhead / (float64(s.slots) * l.value.Float() * s.round.Hours()))
-	return time.Duration(max(1, min(math.Round(n), math.MaxInt32)))
+	n := math.Sqrt(float64(l.waiting+l.beside) * overhead / (float64(s.slots) * l.value.Float() * s.round.Hours()))
+	return time.Duration(max(1, min(math.Ceil(n), math.MaxInt32)))
 }
 
 // rounds is how many tasks a slot runs one after another: as many as it may, at
