@@ -169,8 +169,14 @@ func (t *Table) Rate(f Fact, attribute string) float64 {
 	return t.Value(f, a).Number.Or(0)
 }
 
-// Value returns the attribute's value for a GPU.
-func (t *Table) Value(f Fact, a Attribute) Value { return a.value(t, f) }
+// Value returns the attribute's value for a GPU; nothing is known of the zero
+// Attribute.
+func (t *Table) Value(f Fact, a Attribute) Value {
+	if a.value == nil {
+		return Value{}
+	}
+	return a.value(t, f)
+}
 
 // Want is what a requirement asks of one attribute: a number (at least), a flag
 // or words (one of). In YAML and JSON it is written as such: 24, true, amd,
