@@ -181,24 +181,22 @@ func (p *pass) measure() {
 	for _, l := range p.Settings.Queues {
 		limited = limited || l.onMachines()
 	}
-	var machines map[string]*host
 	if limited {
 		p.meters.serves = map[served]bool{}
-		machines = make(map[string]*host, len(p.hosts))
-		for i := range p.hosts {
-			machines[p.hosts[i].machine.ID] = &p.hosts[i]
-		}
 	}
 	for i := range p.Running {
 		r := &p.Running[i]
 		for _, m := range p.limitsOf(&r.Group) {
 			m.used.tasks++
 		}
-		if h := machines[r.Machine]; h != nil {
+		if !limited {
+			continue
+		}
+		if h := p.byID[r.Machine]; h != nil {
 			p.counts(r.Group.Queue, h)
 		}
 		for _, id := range r.Beside {
-			if h := machines[id]; h != nil {
+			if h := p.byID[id]; h != nil {
 				p.counts(r.Group.Queue, h)
 			}
 		}

@@ -51,7 +51,10 @@ type pass struct {
 
 	aways map[string][]away // by the places of users, then by region of the catalog
 
-	// born says when the machines that are not under way were launched.
+	byID map[string]*host
+
+	// born says when the machines that are not under way were launched; nil until
+	// somebody asks.
 	born map[providers.Market][]time.Time
 
 	meters    meters                   // what is in use under the owner's limits
@@ -60,8 +63,7 @@ type pass struct {
 	rival     money.Amount             // what the next of them has had
 	pause     func()                   // lets the others go on
 	committed []int                    // machines on each commitment
-	overdue   map[string]int           // by machine: tasks on it that should have ended long ago
-	spans     map[string]span          // by machine: of the tasks that run on it
+	overdue   bool                     // a machine has tasks that should have ended long ago
 	coming    map[providers.Market]int // machines under way
 	launching int
 	waitsFor  reason.Reason      // the launches that a gang before the others waits for
@@ -78,20 +80,28 @@ func newPass(s *Snapshot, m *Memo) *pass {
 	p := &pass{
 		Snapshot: s, memo: m, classes: map[string]*class{}, book: newLayer(s.Book), kept: map[budget.Key]string{}, keptMarkets: map[providers.Market]string{},
 		pools: map[poolKey]*pool{}, buckets: make(map[bucketKey]*bucket, len(s.Machines)/2),
-		given: map[string]money.Amount{}, overdue: map[string]int{}, spans: make(map[string]span, len(s.Running)), coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
+		given: map[string]money.Amount{}, coming: map[providers.Market]int{}, jobTasks: map[string]int{}, jobPlaced: map[string]int{},
 	}
 	for _, prov := range s.Providers {
 		p.launching += prov.Launching
 	}
-	for i := range s.Running {
-		g := &s.Running[i].Group
-		p.expect(&s.Running[i])
-		ran := p.spans[s.Running[i].Machine]
-		p.spans[s.Running[i].Machine] = span{ran.tasks + 1, ran.ran + max(0, s.Now.Sub(s.Running[i].Since))}
-		p.jobTasks[g.Job]++
-	}
 	p.quotas, p.regimes = newRoom(s), s.regimes()
 	p.index(s.Machines)
+	for i := range s.Running {
+		r := &s.Running[i]
+		p.jobTasks[r.Group.Job]++
+		h := p.byID[r.Machine]
+		late := p.late(r, h)
+		if h == nil {
+			continue
+		}
+		h.spans.tasks++
+		h.spans.ran += max(0, s.Now.Sub(r.Since))
+		if late {
+			h.overdue++
+			p.overdue = true
+		}
+	}
 	p.measure()
 	p.commit()
 	p.out.Decisions = make([]Decision, 0, len(s.Groups))
@@ -281,7 +291,7 @@ func (p *pass) soldOut(o *Offer, n int) bool {
 // under way, and those that were launched after it was seen.
 func (p *pass) taken(o *Offer) int {
 	n := p.coming[o.Market]
-	for _, born := range p.born[o.Market] {
+	for _, born := range p.bornIn(o.Market) {
 		if born.After(o.Seen) {
 			n++
 		}

@@ -56,6 +56,8 @@ type host struct {
 	price   money.Rate
 	billing money.Billing
 	keeper  string // the job that it is kept for; "" when any may use it
+	spans   span   // of the tasks that run on it
+	overdue int    // of them, how many should have ended long ago
 }
 
 // free reports whether one more task finds a slot.
@@ -64,15 +66,13 @@ func (r *host) free() int { return r.slots - r.used }
 // index sorts the machines into pools: those with the most work first, so that
 // the others fall empty and can be let go, then the cheapest.
 func (p *pass) index(machines []Machine) {
-	p.hosts, p.born = make([]host, len(machines)), map[providers.Market][]time.Time{}
+	p.hosts, p.byID = make([]host, len(machines)), make(map[string]*host, len(machines))
 	open := make([]*host, 0, len(machines))
 	for i := range machines {
 		m := &machines[i]
 		r := &p.hosts[i]
 		*r = host{machine: m, slots: m.Slots, used: m.Used, key: m.SlotKey, price: m.Price, billing: m.Billing}
-		if (!m.Open || m.Ready) && !m.Born.IsZero() {
-			p.born[m.Market] = append(p.born[m.Market], m.Born)
-		}
+		p.byID[m.ID] = r
 		if !m.Open {
 			continue
 		}
@@ -94,6 +94,19 @@ func (p *pass) index(machines []Machine) {
 		}
 		p.put(poolKey{r.machine.Project, r.machine.Payer}, key, r.machine.Market, &r.machine.Shape, r)
 	}
+}
+
+// bornIn says when the machines of a market were launched that are not under way.
+func (p *pass) bornIn(market providers.Market) []time.Time {
+	if p.born == nil {
+		p.born = map[providers.Market][]time.Time{}
+		for i := range p.Machines {
+			if m := &p.Machines[i]; (!m.Open || m.Ready) && !m.Born.IsZero() {
+				p.born[m.Market] = append(p.born[m.Market], m.Born)
+			}
+		}
+	}
+	return p.born[market]
 }
 
 // put adds a machine to the bucket where it belongs.
@@ -324,9 +337,9 @@ func (p *pass) occupy(g *Group, r *host, n int, recut bool) {
 // other counts on its slot.
 const overdueAfter = 3
 
-// expect notes a task that runs far longer than it should: what waits does not
-// wait for its slot any more.
-func (p *pass) expect(r *Running) {
+// late reports whether a task runs far longer than it should, the boot of its
+// machine apart: what waits does not wait for its slot any more.
+func (p *pass) late(r *Running, on *host) bool {
 	should := r.Group.Work.Task
 	if should <= 0 {
 		should = r.Group.assumed()
@@ -335,13 +348,13 @@ func (p *pass) expect(r *Running) {
 		should = max(should, measured.Longest())
 	}
 	end := r.Since.Add(overdueAfter * (should + r.Group.Work.Stage))
-	if end.After(p.Now) {
-		if len(p.Groups) > 0 {
-			p.wake(end)
-		}
-		return
+	if on != nil {
+		end = end.Add(p.Providers[on.machine.Market.Provider].Capabilities.BootTime)
 	}
-	p.overdue[r.Machine]++
+	if end.After(p.Now) && len(p.Groups) > 0 {
+		p.wake(end)
+	}
+	return !end.After(p.Now)
 }
 
 // follow is how many more tasks of a group the slots that work now are going to
@@ -379,7 +392,7 @@ func (p *pass) follow(g *Group, c *class, l *load, one *candidate) int {
 }
 
 func (p *pass) overdueOn(b *bucket) (n int) {
-	if len(p.overdue) > 0 || p.vacated {
+	if p.overdue || p.vacated {
 		for _, r := range b.machines {
 			n += p.overdueAt(r)
 		}
@@ -394,7 +407,7 @@ func (p *pass) overdueAt(r *host) int {
 	if r.machine == nil {
 		return 0
 	}
-	return min(r.used, p.overdue[r.machine.ID])
+	return min(r.used, r.overdue)
 }
 
 // claim counts tasks of a group on the slots that work now.

@@ -12,15 +12,9 @@ import (
 // reconcile looks at work that runs: its window, its deadline, and whether it is
 // better off elsewhere.
 func (p *pass) reconcile() {
-	machines := make(map[string]*host, len(p.Running))
-	if len(p.Running) > 0 {
-		for i := range p.hosts {
-			machines[p.hosts[i].machine.ID] = &p.hosts[i]
-		}
-	}
 	for i := range p.Running {
 		if r := &p.Running[i]; !r.Stops {
-			p.consider(r, machines[r.Machine])
+			p.consider(r, p.byID[r.Machine])
 		}
 	}
 	slices.SortFunc(p.out.Stops, func(a, b Stop) int { return cmp.Compare(a.Attempt, b.Attempt) })

@@ -126,7 +126,7 @@ func (p *pass) following(l *load, h *host, one *candidate) (int, time.Duration) 
 	case m == nil:
 	case m.Ready && h.used > 0:
 		room += one.boot
-		ran := p.spans[m.ID]
+		ran := h.spans
 		passed = ran.ran / time.Duration(h.used)
 		if ran.tasks >= h.used {
 			most = round
