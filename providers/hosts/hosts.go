@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -28,11 +29,11 @@ const Patience = 2 * time.Minute
 
 // Provider is one list of owned machines. It is safe for concurrent use.
 type Provider struct {
-	name   string
-	owner  string
-	path   string
-	log    *slog.Logger
-	offers []providers.Offer // by the configuration's order; availability and date are filled in
+	name  string
+	owner string
+	path  string
+	log   *slog.Logger
+	hosts []owned // by the configuration's order; availability and date are filled in
 
 	mu       sync.Mutex
 	bindings []binding         // as on disk
@@ -55,8 +56,8 @@ func (p *Provider) Capabilities() providers.Capabilities {
 	}
 }
 
-// Offers returns one offer for each host: open when an agent waits there and it
-// is free.
+// Offers returns one offer for each type of host, open when an agent waits on one
+// that is free; its capacity is how many do.
 func (p *Provider) Offers(ctx context.Context, scope providers.Scope) ([]providers.Offer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, p.fail("offers", scope.Region, providers.CodeOf(err), "")
@@ -64,16 +65,22 @@ func (p *Provider) Offers(ctx context.Context, scope providers.Scope) ([]provide
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now().UTC()
-	out := make([]providers.Offer, 0, len(p.offers))
-	for _, o := range p.offers {
+	out := make([]providers.Offer, 0, len(p.hosts))
+	for _, h := range p.hosts {
+		o := h.offer
 		if scope.Region != "" && scope.Region != o.Region {
 			continue
 		}
-		o.Seen, o.Available = now, providers.Full
-		if p.free(o.Type, now) == "" {
-			o.Available, o.Capacity = providers.Open, 1
+		at := slices.IndexFunc(out, func(x providers.Offer) bool { return x.Market == o.Market })
+		if at < 0 {
+			at = len(out)
+			o.Seen, o.Available = now, providers.Full
+			out = append(out, o)
 		}
-		out = append(out, o)
+		if p.free(h.name, now) == "" {
+			out[at].Available = providers.Open
+			out[at].Capacity++
+		}
 	}
 	return out, nil
 }
@@ -81,7 +88,7 @@ func (p *Provider) Offers(ctx context.Context, scope providers.Scope) ([]provide
 // free returns why a host cannot be bound, or "".
 func (p *Provider) free(host string, now moment) string {
 	for _, b := range p.bindings {
-		if b.Market.Type == host && b.ended(now).IsZero() {
+		if b.on() == host && b.ended(now).IsZero() {
 			return "it is in use by " + b.Request
 		}
 	}
@@ -91,7 +98,24 @@ func (p *Provider) free(host string, now moment) string {
 	return ""
 }
 
-// Launch binds the host that the market's type names.
+// pick finds a free host of a market, or says why there is none; it says nothing
+// where there is no such host at all.
+func (p *Provider) pick(m providers.Market, now moment) (host *owned, why string) {
+	for i := range p.hosts {
+		h := &p.hosts[i]
+		if h.offer.Market != m {
+			continue
+		}
+		busy := p.free(h.name, now)
+		if busy == "" {
+			return h, ""
+		}
+		why = cmp.Or(why, busy)
+	}
+	return nil, why
+}
+
+// Launch binds a free host of the market's type.
 func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (providers.Instance, error) {
 	target := req.Market.String()
 	refuse := func(code providers.Code, why string) (providers.Instance, error) {
@@ -110,27 +134,30 @@ func (p *Provider) Launch(ctx context.Context, req providers.LaunchRequest) (pro
 	now := time.Now().UTC()
 	if b := p.find(providers.Ref{Request: req.Request}); b != nil {
 		if b.Market != req.Market {
-			return refuse(providers.Conflict, "the request has host "+b.Market.Type)
+			return refuse(providers.Conflict, "the request has host "+b.on())
 		}
 		return p.show(*b, now), nil
 	}
-	n := slices.IndexFunc(p.offers, func(o providers.Offer) bool { return o.Market == req.Market })
-	if n < 0 {
+	host, why := p.pick(req.Market, now)
+	if host == nil && why == "" {
 		return refuse(providers.InvalidRequest, "no such host in the configuration")
 	}
-	offer := p.offers[n]
+	if host == nil {
+		return refuse(providers.NoCapacity, why)
+	}
+	offer := &host.offer
 	if req.PriceMax > 0 && req.PriceMax < offer.Price {
 		return refuse(providers.PriceTooLow, "the price is "+offer.Price.String()+" per hour")
-	}
-	if why := p.free(offer.Type, now); why != "" {
-		return refuse(providers.NoCapacity, why)
 	}
 	tags := req.Tags
 	tags.DeleteAt = tags.DeleteAt.UTC()
 	b := binding{Request: req.Request, Market: req.Market, Tags: tags, Price: offer.Price, Launched: now}
+	if host.name != req.Market.Type {
+		b.Host = host.name
+	}
 	renamed, err := p.commit(append(p.kept(now), b))
 	if renamed {
-		delete(p.idle, offer.Type)
+		delete(p.idle, host.name)
 	}
 	if err != nil {
 		e := p.fail("launch", target, providers.Unavailable, "the state file cannot be written")
@@ -233,7 +260,7 @@ func (p *Provider) Bill(ctx context.Context, ref providers.Ref) (providers.Bill,
 
 // Knows implements [Registry].
 func (p *Provider) Knows(host string) bool {
-	return slices.ContainsFunc(p.offers, func(o providers.Offer) bool { return o.Type == host })
+	return slices.ContainsFunc(p.hosts, func(h owned) bool { return h.name == host })
 }
 
 // Waiting implements [Registry]. What cannot be written down is not said: the
@@ -242,7 +269,7 @@ func (p *Provider) Waiting(host string) (request string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now().UTC()
-	n := slices.IndexFunc(p.bindings, func(b binding) bool { return b.Market.Type == host && b.ended(now).IsZero() })
+	n := slices.IndexFunc(p.bindings, func(b binding) bool { return b.on() == host && b.ended(now).IsZero() })
 	if n < 0 {
 		if p.Knows(host) {
 			p.idle[host] = now

@@ -410,3 +410,74 @@ func live(t *testing.T, steps []step) string {
 	}
 	return ""
 }
+
+// Hosts of one type are one market with as many machines as are free, so that a task
+// on several of them finds them together; each launch binds another.
+func TestHostsThatAreAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s hosts.Settings
+		if err := json.Unmarshal([]byte(`{"hosts": [
+			{"name": "n1", "type": "node", "vcpu": 8, "price": "0.10 USD"},
+			{"name": "n2", "type": "node", "vcpu": 8, "price": "0.10 USD"},
+			{"name": "n3", "type": "node", "vcpu": 8, "price": "0.10 USD"},
+			{"name": "other", "vcpu": 8, "price": "0.10 USD"}
+		]}`), &s); err != nil {
+			t.Fatal(err)
+		}
+		s.State = filepath.Join(t.TempDir(), "hosts.json")
+		p := open(t, s)
+		capacity := func() string {
+			offers, err := p.Offers(t.Context(), providers.Scope{})
+			if err != nil || len(offers) != 2 || offers[0].Type != "node" || offers[1].Type != "other" {
+				t.Fatalf("%+v, %v", offers, err)
+			}
+			return fmt.Sprint(offers[0].Available, offers[0].Capacity)
+		}
+		if got := capacity(); got != "full0" {
+			t.Errorf("nobody waits: %s", got)
+		}
+		p.Waiting("n1")
+		p.Waiting("n3")
+		if got := capacity(); got != "open2" {
+			t.Errorf("two wait: %s", got)
+		}
+		a, errA := p.Launch(t.Context(), request("a", "node", ""))
+		b, errB := p.Launch(t.Context(), request("b", "node", ""))
+		if errA != nil || errB != nil || a.Ref.ID != "n1:a" || b.Ref.ID != "n3:b" {
+			t.Fatalf("%s %v, %s %v", a.Ref.ID, errA, b.Ref.ID, errB)
+		}
+		if _, err := p.Launch(t.Context(), request("c", "node", "")); providers.CodeOf(err) != providers.NoCapacity {
+			t.Errorf("a third: %v", err)
+		}
+		if again, err := p.Launch(t.Context(), request("b", "node", "")); err != nil || again.Ref != b.Ref {
+			t.Errorf("the same request: %+v, %v", again.Ref, err)
+		}
+		p = open(t, s) // a broker that starts again finds each where it was
+		if r, ok := p.Waiting("n3"); !ok || r != "b" {
+			t.Errorf("n3 is told of %q", r)
+		}
+		if r, ok := p.Waiting("n2"); ok {
+			t.Errorf("n2 is told of %q", r)
+		}
+		if _, err := p.Launch(t.Context(), request("c", "node", "")); err != nil {
+			t.Errorf("n2 waits now: %v", err)
+		}
+	})
+}
+
+func TestTypesAreOfMachinesThatAreAlike(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "n2", "type": "node", "vcpu": 16, "price": "0.10 USD"}`: "machines of one type are alike",
+		`{"name": "n2", "type": "node", "vcpu": 8, "price": "0.20 USD"}`:  "machines of one type are alike",
+		`{"name": "node", "vcpu": 8, "price": "0.10 USD"}`:                "is a name and a type",
+		`{"name": "n2", "type": "a/b", "vcpu": 8, "price": "0.10 USD"}`:   "a type has letters",
+	} {
+		var s hosts.Settings
+		if err := json.Unmarshal([]byte(`{"state": "x", "hosts": [{"name": "n1", "type": "node", "vcpu": 8, "price": "0.10 USD"}, `+text+`]}`), &s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hosts.New("own", s, owner, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,8 @@ type Settings struct {
 
 // Host is one machine. What is left out is unknown.
 type Host struct {
-	Name      string         `json:"name"` // as its agent joins: gpubroker-agent join --name NAME
+	Name      string         `json:"name"`          // as its agent joins: gpubroker-agent join --name NAME
+	Type      string         `json:"type,omitzero"` // what machines are called that are alike in all else; default: the name
 	Region    string         `json:"region,omitzero"`
 	GPU       string         `json:"gpu,omitzero"`  // "" is a machine without one
 	GPUs      int            `json:"gpus,omitzero"` // 0 means 1 where there is a GPU
@@ -53,7 +55,7 @@ func New(name string, s Settings, owner string, log *slog.Logger) (*Provider, er
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	offers, err := s.offers(name)
+	listed, err := s.listed(name)
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
@@ -66,20 +68,26 @@ func New(name string, s Settings, owner string, log *slog.Logger) (*Provider, er
 	}
 	return &Provider{
 		name: name, owner: owner, path: s.State, log: log.With("provider", name),
-		offers: offers, bindings: bindings, idle: map[string]moment{},
+		hosts: listed, bindings: bindings, idle: map[string]moment{},
 	}, nil
 }
 
 // hostName is what can stand in a market's key and in a file name.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// offers turns the list of hosts into offers, all errors at once.
-func (s Settings) offers(provider string) ([]providers.Offer, error) {
+// owned is a host with what its machine is offered as.
+type owned struct {
+	name  string
+	offer providers.Offer
+}
+
+// listed turns the list of hosts into offers, all errors at once.
+func (s Settings) listed(provider string) ([]owned, error) {
 	var errs []error
 	if len(s.Hosts) == 0 {
 		errs = append(errs, errors.New("hosts is empty: list the machines, each with name and price"))
 	}
-	var out []providers.Offer
+	var out []owned
 	seen := map[string]bool{}
 	for n, h := range s.Hosts {
 		o, err := h.offer(provider)
@@ -87,17 +95,25 @@ func (s Settings) offers(provider string) ([]providers.Offer, error) {
 			err = errors.New("the name is listed twice")
 		}
 		seen[h.Name] = true
+		if i := slices.IndexFunc(out, func(x owned) bool { return x.offer.Type == o.Type }); err == nil && i >= 0 {
+			switch other := &out[i]; {
+			case h.Type == "" || other.name == o.Type:
+				err = fmt.Errorf("%s is a name and a type: call the type otherwise", o.Type)
+			case other.offer.Shape != o.Shape || other.offer.Price != o.Price || other.offer.Currency != o.Currency || other.offer.Region != o.Region:
+				err = fmt.Errorf("it is no %s: machines of one type are alike in region, size and price, and %s differs", o.Type, other.name)
+			}
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("host %d %q: %w", n+1, h.Name, err))
 		}
-		out = append(out, o)
+		out = append(out, owned{h.Name, o})
 	}
 	return out, errors.Join(errs...)
 }
 
 func (h Host) offer(provider string) (providers.Offer, error) {
 	o := providers.Offer{
-		Market: providers.Market{Provider: provider, Region: h.Region, Type: h.Name, Kind: providers.OnDemand},
+		Market: providers.Market{Provider: provider, Region: h.Region, Type: cmp.Or(h.Type, h.Name), Kind: providers.OnDemand},
 		Shape: providers.Shape{
 			GPUName: h.GPU, GPUs: float64(h.GPUs), GPUMemory: h.GPUMemory.Bytes(), VCPU: h.VCPU,
 			Memory: h.Memory.Bytes(), Disk: h.Disk.Bytes(), Arch: h.Arch,
@@ -107,6 +123,8 @@ func (h Host) offer(provider string) (providers.Offer, error) {
 	switch {
 	case !hostName.MatchString(h.Name):
 		return o, errors.New("a name has letters, digits, dots, hyphens and underscores")
+	case h.Type != "" && !hostName.MatchString(h.Type):
+		return o, errors.New("a type has letters, digits, dots, hyphens and underscores")
 	case h.Price.Amount <= 0:
 		return o, errors.New(`price is missing: say what an hour counts, for example "0.20 USD" for power and wear`)
 	case h.GPUs < 0 || h.VCPU < 0 || h.GPUMemory < 0 || h.Memory < 0 || h.Disk < 0:

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,8 @@ type moment = time.Time
 // binding is a host in use by one request. Its life follows from its times.
 type binding struct {
 	Request  string           `json:"request"`
-	Market   providers.Market `json:"market"` // Type is the host
+	Host     string           `json:"host,omitzero"` // where it differs from the market's type
+	Market   providers.Market `json:"market"`
 	Tags     providers.Tags   `json:"tags"`
 	Price    money.Rate       `json:"price"`
 	Launched moment           `json:"launched"`
@@ -49,8 +51,11 @@ func (b binding) ended(now moment) moment {
 	return time.Time{}
 }
 
+// on is the host.
+func (b binding) on() string { return cmp.Or(b.Host, b.Market.Type) }
+
 // id is the machine's id: its host and its request, since a host serves many.
-func (b binding) id() string { return b.Market.Type + ":" + b.Request }
+func (b binding) id() string { return b.on() + ":" + b.Request }
 
 // file is the state on disk.
 type file struct {
