@@ -9,7 +9,10 @@
 // and the last tick is billed as far as it is used. On demand always starts
 // within Delay. A gang has all its machines of one kind in one pool, or none.
 //
-// Not modelled: probes, egress, partial gangs, notices.
+// With a checkpoint, each entry of another region than the one where it lies
+// costs its egress. A probe bills a minute of spot; a refused launch is free.
+//
+// Not modelled: partial gangs, notices, the time that egress takes.
 package backtest
 
 import (
@@ -32,6 +35,9 @@ type Options struct {
 	// PerPool each pool is a market of its own and the results are summed.
 	Pools   []string
 	PerPool bool
+	// Alike counts costs as shares of on demand throughout, so that dear pools
+	// weigh no more than cheap ones.
+	Alike bool
 	// Length of the job, without interruption.
 	Length time.Duration
 	// Deadline from the start; or Fraction = Length/Deadline. Exactly one is given.
@@ -41,6 +47,11 @@ type Options struct {
 	Delay time.Duration
 	// Gang is how many instances the job needs at once; 0 = 1.
 	Gang int
+	// Checkpoint is the GB that go along to another region, at the price that
+	// Egress names: in $/GB, or a file of prices; empty = the file
+	// ../egress/aws-egress-usd-per-gb.csv.gz beside the market's folder.
+	Checkpoint float64
+	Egress     string
 	// Every starts a window each so often; N takes so many, evenly spaced over
 	// all possible starts. Exactly one is given.
 	Every time.Duration
@@ -82,7 +93,7 @@ type Score struct {
 	Misses       int     `json:"misses"`
 	Preemptions  int     `json:"preemptions"`
 	Moves        int     `json:"moves"`
-	// Probes and egress are not modelled, so these are 0.
+	// Both are part of SumCost.
 	ProbeCost  float64 `json:"probe_cost"`
 	EgressCost float64 `json:"egress_cost"`
 	// WasteShare is the part of the paid time that made no progress.
@@ -103,11 +114,22 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	var egress egressTable
+	if o.Checkpoint > 0 {
+		if egress, err = readEgress(o.Egress, o.Market); err != nil {
+			return Result{}, err
+		}
+	}
 	markets := []*market{m}
 	if o.PerPool {
 		markets = nil
 		for i := range m.pools {
 			markets = append(markets, m.only(i))
+		}
+	}
+	for _, m := range markets {
+		if err := m.settle(o.Checkpoint, egress); err != nil {
+			return Result{}, err
 		}
 	}
 	var windows []*window
@@ -129,7 +151,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 				w := windows[i]
 				rows[i].optimum, rows[i].onDemand = dp.solve(w), w.onDemandCost()
 				for _, name := range names {
-					rows[i].outcomes = append(rows[i].outcomes, w.replay(decider(name)))
+					rows[i].outcomes = append(rows[i].outcomes, w.replay(ruleOf(name)))
 				}
 			}
 		})
@@ -145,6 +167,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("backtest: %w", err)
 	}
+	if o.Alike {
+		for i := range rows {
+			rows[i].share()
+		}
+	}
 	return summarize(rows, names, m.notes), nil
 }
 
@@ -154,6 +181,8 @@ func (o *Options) check() error {
 		return inputError("the job's length must be positive")
 	case o.Delay < 0:
 		return inputError("delay %v is negative", o.Delay)
+	case !(o.Checkpoint >= 0 && o.Checkpoint < 1e9):
+		return inputError("checkpoint %v GB is not a size", o.Checkpoint)
 	case o.Gang < 1:
 		return inputError("gang %d is not positive", o.Gang)
 	case (o.Deadline != 0) == (o.Fraction != 0):
@@ -181,7 +210,7 @@ func chosen(names []string) ([]string, error) {
 		return PolicyNames(), nil
 	}
 	for _, name := range names {
-		if decider(name) == nil {
+		if ruleOf(name) == nil {
 			return nil, inputError("unknown policy %q; known are %s", name, strings.Join(PolicyNames(), ", "))
 		}
 	}
@@ -234,6 +263,18 @@ type row struct {
 	outcomes          []outcome
 }
 
+// share turns dollars into shares of on demand.
+func (r *row) share() {
+	r.optimum /= r.onDemand
+	for i := range r.outcomes {
+		o := &r.outcomes[i]
+		o.cost /= r.onDemand
+		o.probes /= r.onDemand
+		o.egress /= r.onDemand
+	}
+	r.onDemand = 1
+}
+
 func summarize(rows []row, names []string, notes []string) Result {
 	r := Result{Windows: len(rows), Notes: notes}
 	var onDemand float64
@@ -254,6 +295,8 @@ func summarize(rows []row, names []string, notes []string) Result {
 			s.MeanRatio += ratio / float64(len(rows))
 			s.Preemptions += o.preemptions
 			s.Moves += o.moves
+			s.ProbeCost += o.probes
+			s.EgressCost += o.egress
 			if o.missed {
 				s.Misses++
 			}

@@ -57,6 +57,11 @@ type market struct {
 	pools     []pool
 	stretches []stretch
 	notes     []string
+	// Set by settle: the region of each pool, the pools that sell on demand, and
+	// the $ to take the checkpoint from one region to another.
+	regions    []int
+	onDemandAt []int
+	egress     [][]float64
 }
 
 // load reads STEM.avail.csv[.gz] or STEM.count.csv[.gz] (or STEM.csv[.gz] when

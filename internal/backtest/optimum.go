@@ -3,23 +3,27 @@ package backtest
 import (
 	"math"
 	"time"
+
+	"gpubroker/internal/money"
 )
 
 // optimizer finds the least cost of a window with the whole future known, by
 // backward induction over (tick, machine, delay left, work left). Time is
 // counted in units of gcd(step, delay), in which all delays and all progress
-// are whole, so nothing is rounded. Data moves for free between pools, so it is
-// a lower bound for every policy. Its buffers are reused from window to window.
+// are whole, so nothing is rounded. A machine's region is where the checkpoint
+// lies; while none is held the region is a state of its own. It never probes.
+// Its buffers are reused from window to window.
 type optimizer struct {
 	buf  []float64
 	rows [2][][]float64
-	free [2][]float64
+	free [2][][]float64
 }
 
 func (o *optimizer) solve(w *window) float64 {
 	unit := gcd(w.market.step, w.opt.Delay)
 	perTick := int(w.market.step / unit)
 	n := len(w.market.pools)
+	machines, homes := n+len(w.market.onDemandAt), len(w.market.egress)
 
 	// Work left is rest + j·unit. Delays left at a tick are delay, delay − step, … and 0.
 	rest := w.opt.Length % unit
@@ -30,16 +34,19 @@ func (o *optimizer) solve(w *window) float64 {
 		delays = append(delays, d)
 	}
 	nd := len(delays)
-	o.reserve(size, (n+1)*nd)
+	o.reserve(size, machines*nd, homes)
 
 	// next[m*nd+k][j]: cost to go at the coming tick on machine m with delays[k]
-	// left. A row that is nil may not be held then and equals nextFree.
+	// left. A row that is nil may not be held then and equals nextFree, the cost to
+	// go with no machine and the checkpoint in a region.
 	next, now := o.rows[0], o.rows[1]
 	nextFree, free := o.free[0], o.free[1]
-	for i := range nextFree {
-		nextFree[i] = math.Inf(1)
+	for _, f := range nextFree {
+		for j := range f {
+			f[j] = math.Inf(1)
+		}
 	}
-	own := make([][]float64, 2*(n+1)*nd)
+	own := make([][]float64, 2*machines*nd)
 	for i := range own {
 		own[i] = o.buf[i*size : (i+1)*size]
 	}
@@ -47,9 +54,8 @@ func (o *optimizer) solve(w *window) float64 {
 		next[i] = nil
 	}
 
-	onDemand := w.market.pools[w.market.cheapestOnDemand()].onDemand
 	for tick := w.ticks - 1; tick >= 0; tick-- {
-		flip := (tick & 1) * (n + 1) * nd
+		flip := (tick & 1) * machines * nd
 		up, price := w.stretch.up[w.first+tick], w.stretch.price[w.first+tick]
 		// Less work left than low cannot be reached yet, more than high cannot be
 		// done any more; the tick before reads up to top.
@@ -58,15 +64,20 @@ func (o *optimizer) solve(w *window) float64 {
 		high := min(size-1, int((remaining-rest)/unit))
 		length := min(w.market.step, remaining) // the last tick may be cut short
 		top := min(size-1, high+perTick)
-		copy(free[low:high+1], nextFree[low:high+1]) // idle
-		for j := high + 1; j <= top; j++ {
-			free[j] = math.Inf(1)
+		for h := range homes {
+			copy(free[h][low:high+1], nextFree[h][low:high+1]) // idle
+			for j := high + 1; j <= top; j++ {
+				free[h][j] = math.Inf(1)
+			}
 		}
-		for m := range n + 1 {
-			rate := onDemand
+		for m := range machines {
+			var rate money.Rate
 			if m < n {
 				rate = price[m]
+			} else {
+				rate = w.market.pools[w.market.onDemandAt[m-n]].onDemand
 			}
+			home := w.market.regionOf(m)
 			for k, d := range delays {
 				at := m*nd + k
 				if m < n && !up[m] {
@@ -77,7 +88,7 @@ func (o *optimizer) solve(w *window) float64 {
 				now[at] = to
 				follow := next[m*nd+min(k+1, nd-1)]
 				if follow == nil {
-					follow = nextFree
+					follow = nextFree[home]
 				}
 				perHour := dollars(time.Hour, rate, w.opt.Gang)
 				full := length.Hours() * perHour
@@ -98,32 +109,39 @@ func (o *optimizer) solve(w *window) float64 {
 					to[j] = math.Inf(1)
 				}
 				if k == 0 {
-					for j := low; j <= high; j++ {
-						free[j] = min(free[j], to[j])
+					for h := range homes {
+						entry, f := w.market.egress[h][home], free[h]
+						for j := low; j <= high; j++ {
+							f[j] = min(f[j], to[j]+entry)
+						}
 					}
 				}
 			}
 		}
 		for at := range now { // leaving is always possible
 			if to := now[at]; to != nil {
+				f := free[w.market.regionOf(at/nd)]
 				for j := low; j <= high; j++ {
-					to[j] = min(to[j], free[j])
+					to[j] = min(to[j], f[j])
 				}
 			}
 		}
 		next, now = now, next
 		nextFree, free = free, nextFree
 	}
-	return nextFree[size-1]
+	return nextFree[w.market.nowhere()][size-1]
 }
 
-func (o *optimizer) reserve(size, rows int) {
+func (o *optimizer) reserve(size, rows, homes int) {
 	if need := 2 * rows * size; len(o.buf) < need {
 		o.buf = make([]float64, need)
 	}
 	for i := range o.rows {
 		o.rows[i] = make([][]float64, rows)
-		o.free[i] = make([]float64, size)
+		o.free[i] = make([][]float64, homes)
+		for h := range homes {
+			o.free[i][h] = make([]float64, size)
+		}
 	}
 }
 

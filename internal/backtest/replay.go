@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
-	"gpubroker/scheduler/policy"
 )
 
 // window is one job in one market: from a first tick to its deadline.
@@ -16,28 +15,17 @@ type window struct {
 	ticks   int
 }
 
-// outcome is how one policy did in one window.
+// outcome is how one policy did in one window. Costs are in US dollars; cost
+// holds those of probes and egress too.
 type outcome struct {
-	cost               float64
-	finish             time.Duration // since the start
-	missed             bool
-	preemptions, moves int
-	paid, idle         time.Duration // idle: paid without progress
+	cost, probes, egress float64
+	finish               time.Duration // since the start
+	missed               bool
+	preemptions, moves   int
+	paid, idle           time.Duration // idle: paid without progress
 }
 
-// cheapestOnDemand is the pool whose on-demand machines are used: in the replay
-// they always start, so no other is ever better.
-func (m *market) cheapestOnDemand() int {
-	at := 0
-	for i := range m.pools {
-		if m.pools[i].onDemand < m.pools[at].onDemand {
-			at = i
-		}
-	}
-	return at
-}
-
-// onDemandCost is the cost of running on demand throughout.
+// onDemandCost is the cost of running on demand throughout, where that is cheapest.
 func (w *window) onDemandCost() float64 {
 	rate := w.market.pools[w.market.cheapestOnDemand()].onDemand
 	return dollars(w.opt.Length+w.opt.Delay, rate, w.opt.Gang)
@@ -47,35 +35,58 @@ func dollars(d time.Duration, r money.Rate, gang int) float64 {
 	return d.Hours() * r.Float() * float64(gang)
 }
 
-// run is the state of one replay.
+// none is held when no machine is.
+const none = -1
+
+// run is the state of one replay. A machine is a number: a pool's for spot
+// there, then those of market.onDemandAt.
 type run struct {
 	*window
 	tick  int // since first
 	left  time.Duration
 	delay time.Duration // until the held machine makes progress
-	// held is the pool of the held spot machine, len(pools) for on demand, -1 for none.
-	held   int
-	since  time.Time
-	cooled []policy.Cooled
-	seen   []policy.History
-	out    outcome
+	held  int
+	since time.Time
+	// lost is the pool of the machine that was taken away at this tick, or none.
+	lost int
+	// home is the region of the checkpoint.
+	home int
+	// tried says of each pool what this tick's launches and probes found.
+	tried []answer
+	out   outcome
 }
 
-func (w *window) replay(decide func(policy.View) policy.Decision) outcome {
+type answer uint8
+
+const (
+	unknown answer = iota
+	isUp
+	isDown
+)
+
+// replay plays a rule through the window.
+func (w *window) replay(start rule) outcome {
 	n := len(w.market.pools)
-	r := run{window: w, left: w.opt.Length, held: -1, cooled: make([]policy.Cooled, n), seen: make([]policy.History, n)}
+	r := run{window: w, left: w.opt.Length, held: none, lost: none, home: w.market.nowhere(), tried: make([]answer, n)}
+	s := &sight{r: &r}
+	decide := start(s)
 	for r.tick = 0; r.tick < w.ticks && r.left > 0; r.tick++ {
-		if r.held >= 0 && r.held < n && !r.up(r.held) {
-			r.out.preemptions++
-			r.seen[r.held].Preemptions++
-			r.cooled[r.held] = policy.DefaultCooldown.Fail(r.cooled[r.held], r.now())
-			r.held = -1
+		clear(r.tried)
+		r.lost = none
+		if r.held >= 0 && r.held < n {
+			if r.up(r.held) {
+				r.tried[r.held] = isUp
+			} else {
+				r.tried[r.held] = isDown
+				r.out.preemptions++
+				r.lost, r.held = r.held, none
+			}
 		}
-		r.decide(decide)
+		decide()
 		r.advance(w.market.step)
 	}
 	if r.left > 0 { // a policy that misses pays for on demand to the end
-		r.hold(n)
+		s.buy(s.cheapestOnDemand())
 		r.advance(r.delay + r.left)
 	}
 	r.out.missed = r.out.finish > w.opt.Deadline
@@ -88,90 +99,33 @@ func (r *run) now() time.Time {
 
 func (r *run) up(pool int) bool { return r.stretch.up[r.first+r.tick][pool] }
 
-// price of one instance at this tick.
-func (r *run) price(held int) money.Rate {
-	if held == len(r.market.pools) {
-		return r.market.pools[r.market.cheapestOnDemand()].onDemand
+// price of one instance of a machine at this tick. Time past the deadline, which
+// only on demand is ever held in, has the price of on demand.
+func (r *run) price(machine int) money.Rate {
+	if n := len(r.market.pools); machine >= n {
+		return r.market.pools[r.market.onDemandAt[machine-n]].onDemand
 	}
-	return r.stretch.price[r.first+r.tick][held]
+	return r.stretch.price[r.first+r.tick][machine]
 }
 
-func (r *run) hold(at int) {
-	if at != r.held {
-		r.held, r.delay, r.since = at, r.opt.Delay, r.now()
-	}
-}
-
-// decide asks until an answer can be carried out: each refused launch cools its
-// pool down, so there are at most as many refusals as pools.
-func (r *run) decide(decide func(policy.View) policy.Decision) {
-	for {
-		v := r.view()
-		d := decide(v)
-		switch d.Action {
-		case policy.Stay:
-			return
-		case policy.Wait:
-			r.held = -1
-			return
-		case policy.StartSpot, policy.StartOnDemand, policy.Move:
-		}
-		at := len(r.market.pools)
-		if v.Candidates[d.Market].Kind == policy.Spot {
-			at = d.Market
-		}
-		if at < len(r.market.pools) && !r.up(at) {
-			r.cooled[at] = policy.DefaultCooldown.Fail(r.cooled[at], r.now())
-			continue
-		}
-		if d.Action == policy.Move && at != r.held {
-			r.out.moves++
-		}
-		r.hold(at)
+// hold enters a machine: the checkpoint comes along, and the delay begins.
+func (r *run) hold(machine int) {
+	if machine == r.held {
 		return
 	}
-}
-
-// view shows what a policy may know. The spot candidates come in the order of
-// the pools, then on demand.
-func (r *run) view() policy.View {
-	n, now := len(r.market.pools), r.now()
-	start := r.stretch.start.Add(time.Duration(r.first) * r.market.step)
-	v := policy.View{
-		Now: now, Start: start, Deadline: start.Add(r.opt.Deadline),
-		Total: r.opt.Length, Left: r.left, Look: r.market.step, Interruptible: true,
+	if r.held != none {
+		r.out.moves++
 	}
-	for i := range n + 1 {
-		c := policy.Candidate{
-			Price: money.Rate(r.opt.Gang) * r.price(i),
-			Work:  r.left, Delay: r.opt.Delay,
-		}
-		if i == n {
-			c.Market, c.Kind = "on-demand", policy.OnDemand
-			c.Hint.Up = true
-		} else {
-			c.Market, c.Kind, c.History = r.market.pools[i].name, policy.Spot, r.seen[i]
-			switch {
-			case !r.opt.Free:
-				c.Hint.CooledUntil = r.cooled[i].Until
-			case r.up(i):
-				c.Hint.Up = true
-			default:
-				c.Hint.CooledUntil = now.Add(r.market.step)
-			}
-		}
-		v.Candidates = append(v.Candidates, c)
-	}
-	if r.held >= 0 {
-		v.Current = &policy.Placement{Candidate: v.Candidates[r.held], Since: r.since, Running: r.delay == 0}
-	}
-	return v
+	to := r.market.regionOf(machine)
+	r.out.egress += r.market.egress[r.home][to]
+	r.out.cost += r.market.egress[r.home][to]
+	r.home, r.held, r.delay, r.since = to, machine, r.opt.Delay, r.now()
 }
 
 // advance lets up to dt pass.
 func (r *run) advance(dt time.Duration) {
 	r.out.finish += dt
-	if r.held < 0 {
+	if r.held == none {
 		return
 	}
 	used := min(dt, r.delay+r.left)
@@ -182,7 +136,4 @@ func (r *run) advance(dt time.Duration) {
 	r.left -= used - idle
 	r.out.paid += used
 	r.out.idle += idle
-	if r.held < len(r.seen) {
-		r.seen[r.held].Held += used
-	}
 }

@@ -24,9 +24,22 @@ func (d *duration) String() string {
 	return d.Duration.String()
 }
 
+// sizeFlag is a flag that takes 50GB and 2GiB.
+type sizeFlag struct{ quantity.Size }
+
+func (s *sizeFlag) Set(text string) error { return s.UnmarshalText([]byte(text)) }
+func (s *sizeFlag) Type() string          { return "size" }
+func (s *sizeFlag) String() string {
+	if s.Size == 0 {
+		return ""
+	}
+	return s.Size.String()
+}
+
 func (a *app) backtest() *cobra.Command {
 	var o backtest.Options
 	var length, deadline, delay duration
+	var checkpoint sizeFlag
 	var starts, observe string
 	cmd := &cobra.Command{
 		Use: "backtest", Short: "Replay a recorded spot market through the broker's own decisions",
@@ -37,6 +50,7 @@ func (a *app) backtest() *cobra.Command {
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Length, o.Deadline, o.Delay = length.Std(), deadline.Std(), delay.Std()
+			o.Checkpoint = float64(checkpoint.Bytes()) / 1e9
 			if o.Market == "" {
 				return usage("--market is missing: DIR/STEM of a recorded market")
 			}
@@ -79,6 +93,8 @@ func (a *app) backtest() *cobra.Command {
 	f.Float64Var(&o.Fraction, "fraction", 0, "instead of --deadline: length ÷ deadline")
 	f.Var(&delay, "delay", "from launch to useful work: 12m")
 	f.IntVar(&o.Gang, "gang", 1, "machines that the job needs at once")
+	f.Var(&checkpoint, "checkpoint", "size of what goes along to another region, paid as egress: 50GB")
+	f.StringVar(&o.Egress, "egress", "", "its price: a file of prices, or in $/GB; default: ../egress/aws-egress-usd-per-gb.csv.gz beside the market")
 	f.StringVar(&starts, "starts", "n=40", "every=DURATION, or n=COUNT evenly spaced")
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
