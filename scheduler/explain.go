@@ -69,6 +69,12 @@ func ExplainResult(s *Snapshot, m *Memo, r *Result, group string) (e Explanation
 	if e.Chosen = e.Decision.Launched > 0; e.Chosen {
 		e.Options = chosenFirst(e.Options, e.Decision.Best[0])
 	}
+	if near := &g.Needs.Near; !near.IsZero() {
+		for i := range e.Options {
+			m := &e.Options[i].Market
+			e.Options[i].RTT = max(0, p.awayOf(near.From, region{m.Provider, m.Region}).rtt)
+		}
+	}
 	e.Otherwise = p.otherwise(g, &e.Decision, ch)
 	return e, true
 }

@@ -398,7 +398,7 @@ func (n *Needs) slots(s *providers.Shape, v *verdict) (int, reason.Code) {
 // unfit says why a shape does not fit, with its numbers.
 func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.Reason {
 	no := func(want, have any) reason.Reason { return reason.New(code, "want", want, "have", have) }
-	told := strings.NewReplacer("true", "yes", "false", "no") // flags, for people
+	told := strings.NewReplacer("true", "yes", "false", "no", "|", " or ") // flags and lists, for people
 	missing := func(k gpu.Known[bool]) string {
 		if k.IsZero() {
 			return "unknown"
@@ -427,7 +427,7 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 	case "vcpu":
 		return no(n.VCPU, known(s.VCPU))
 	case "memory":
-		return no(gib(n.Memory), cmp.Or(gib(s.Memory), "unknown"))
+		return no(gib(n.Memory), cmp.Or(gib(s.Memory), "an unknown amount"))
 	case "disk":
 		return no(gib(n.Disk), gib(s.Disk))
 	case "rate_unknown":

@@ -61,7 +61,7 @@ func TestGangsAreWhole(t *testing.T) {
 		}
 	})
 	t.Logf("%d gangs placed, %d machines used again, %d groups that wait", placed, reused, waiting)
-	if placed == 0 || reused == 0 || waiting == 0 {
+	if !testing.Short() && (placed == 0 || reused == 0 || waiting == 0) { // few worlds may miss one of them
 		t.Errorf("%d gangs placed, %d machines used again, %d groups that wait: nothing was tried", placed, reused, waiting)
 	}
 }

@@ -127,13 +127,20 @@ func (o *outlook) try(relax Relax, other *Group, why reason.Reason) bool {
 }
 
 // unruled adds what a group could have, were there no rules, with the rule that
-// keeps it.
+// keeps it. What would be had without the rules alone is not told of other
+// constraints.
 func (o *outlook) unruled(relax Relax, other *Group, why reason.Reason) bool {
 	free := *other
 	free.Rules = nil
 	one, c, l := o.best(relax, &free)
 	if one == nil {
 		return false
+	}
+	if relax != RelaxRules {
+		alone, _ := o.group.without(RelaxRules)
+		if only, _, _ := o.best(relax, alone); only != nil && one.compare(only) >= 0 {
+			return false
+		}
 	}
 	ruled := class{rules: o.group.Rules}
 	of, broken := ruled.ruled(o.Facts, &one.offer.Market, &one.shape.Shape, one.offer.Price)

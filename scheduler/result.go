@@ -122,6 +122,9 @@ type Option struct {
 	// reserved all the same.
 	Committed bool  `json:"committed,omitzero"`
 	Cost      Parts `json:"cost"`
+	// RTT is the way to the farthest of the users and back, modelled, where the work
+	// has users; only of an explanation.
+	RTT time.Duration `json:"rtt,omitzero"`
 	// Notes say what the estimate takes for granted, and what it leaves out.
 	Notes []reason.Reason `json:"notes,omitzero"`
 }

@@ -183,7 +183,7 @@ func (a *app) logs() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task is done")
 	cmd.Flags().IntVar(&attempt, "attempt", 0, "of this attempt; 0 means the newest")
-	cmd.Flags().IntVar(&rank, "rank", 0, "of a task on several machines: of this one")
+	cmd.Flags().IntVar(&rank, "rank", 0, "of a task on several machines: of this one; 0 is the first")
 	return cmd
 }
 

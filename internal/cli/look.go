@@ -201,6 +201,20 @@ func local(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04 MST")
 }
 
+// stamp is a moment as reasons write it.
+var stamp = regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ`)
+
+// moments shows the moments of a text in the time zone of whoever reads it.
+func moments(text string) string {
+	return stamp.ReplaceAllStringFunc(text, func(s string) string {
+		t, err := time.Parse("2006-01-02 15:04:05Z07:00", s)
+		if err != nil {
+			return s
+		}
+		return local(t)
+	})
+}
+
 // age shows how long ago or how far ahead a moment is.
 func (l look) age(t time.Time) string {
 	if t.IsZero() {

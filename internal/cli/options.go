@@ -28,24 +28,32 @@ func amountOf(name string, always bool, of func(*scheduler.Parts) money.Amount) 
 	}, always}
 }
 
-// aspects are the lines of the table; waiting is how many tasks wait.
-func aspects(waiting int) []aspect {
+// aspects are the lines of the table; waiting is how many tasks wait. The time of a
+// seat is always an hour, and is not shown.
+func aspects(seats bool, waiting int) []aspect {
 	type option = scheduler.Option
 	type parts = scheduler.Parts
-	out := []aspect{
+	took := []aspect{
+		{"one task", func(o *option) string { return span(o.Time) }, true},
+		{"  from", func(o *option) string { return band(o.Low, o.High) }, false},
+		{"  to", func(o *option) string { return band(o.High, o.High) }, false},
+		{"  known", source, true},
+	}
+	if seats {
+		took = nil
+	}
+	out := slices.Concat([]aspect{
 		{"provider", func(o *option) string { return o.Market.Provider }, true},
 		{"where", func(o *option) string { return orDash(place("", o.Market.Region, o.Market.Zone)) }, true},
 		{"type", func(o *option) string { return o.Market.Type }, true},
 		{"GPU", func(o *option) string { return gpus(o.Shape) }, true},
 		{"kind", func(o *option) string { return string(o.Market.Kind) }, true},
 		{"", standing, false},
-		{"per hour", func(o *option) string { return part(money.Amount(o.Price)) }, true},
-		{"one task", func(o *option) string { return span(o.Time) }, true},
-		{"  from", func(o *option) string { return band(o.Low, o.High) }, false},
-		{"  to", func(o *option) string { return band(o.High, o.High) }, false},
-		{"  known", source, true},
+		{"round trip", func(o *option) string { return band(o.RTT, o.RTT) }, false},
+		{"per hour", perMachine, true},
+	}, took, []aspect{
 		{"machines", func(o *option) string { return counted(waiting > 1, o.Machines) }, false},
-		{"in turn", func(o *option) string { return counted(waiting > 1, o.Rounds) }, false},
+		{"in turn", func(o *option) string { return counted(waiting > 1 && !seats, o.Rounds) }, false},
 		amountOf("boot", true, func(p *parts) money.Amount { return p.Boot }),
 		amountOf("staging", false, func(p *parts) money.Amount { return p.Staging }),
 		amountOf("work", true, func(p *parts) money.Amount { return p.Work }),
@@ -56,7 +64,7 @@ func aspects(waiting int) []aspect {
 		amountOf("idle", false, func(p *parts) money.Amount { return p.Idle }),
 		amountOf("total", true, func(p *parts) money.Amount { return p.Total }),
 		amountOf("+ waiting", false, func(p *parts) money.Amount { return p.Waiting }),
-	}
+	})
 	if waiting > 1 {
 		out = append(out, aspect{"egress, all", func(o *option) string {
 			if o.Cost.Egress == 0 {
@@ -68,10 +76,10 @@ func aspects(waiting int) []aspect {
 	return out
 }
 
-// options shows ways to do the work side by side, with what one task costs in
-// parts. Parts that none of them has are left out.
-func options(list []scheduler.Option, chosen bool, waiting int, currency string) string {
-	t := table{head: []string{"  " + currency + " a task"}}
+// options shows ways to do the work side by side, with what one task (or seat and
+// hour, as unit says) costs in parts. Parts that none of them has are left out.
+func options(list []scheduler.Option, chosen, seats bool, waiting int, unit string) string {
+	t := table{head: []string{"  " + unit}}
 	for i := range list {
 		mark := strconv.Itoa(i + 1)
 		if i == 0 && chosen {
@@ -81,7 +89,7 @@ func options(list []scheduler.Option, chosen bool, waiting int, currency string)
 		t.right = append(t.right, i+1)
 		t.flexible = append(t.flexible, i+1)
 	}
-	for _, a := range aspects(waiting) {
+	for _, a := range aspects(seats, waiting) {
 		cells, some := []string{"  " + a.name}, a.always
 		for i := range list {
 			c := a.cell(&list[i])
@@ -93,6 +101,14 @@ func options(list []scheduler.Option, chosen bool, waiting int, currency string)
 		}
 	}
 	return t.String() + notes(list)
+}
+
+// perMachine is the price of each machine, with how many of them a task needs.
+func perMachine(o *scheduler.Option) string {
+	if o.Nodes > 1 {
+		return strconv.Itoa(o.Nodes) + " × " + part(money.Amount(o.Price))
+	}
+	return part(money.Amount(o.Price))
 }
 
 // source says where the time of an option is from.

@@ -18,6 +18,7 @@ import (
 	"gpubroker/internal/control"
 	"gpubroker/internal/market"
 	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
 	"gpubroker/internal/scenario"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
@@ -235,7 +236,11 @@ func verdict(e scheduler.Explanation) error {
 
 // explain shows a decision and all that people ask about it.
 func (a *app) explain(name string, p api.Plan) error {
-	d, currency := p.Decision, string(cmp.Or(p.Currency, money.USD))
+	d, currency, seats := p.Decision, string(cmp.Or(p.Currency, money.USD)), seated(p.Notes)
+	unit := "task"
+	if seats {
+		unit = "seat and hour"
+	}
 	var b strings.Builder
 	line := func(what, value string) { fmt.Fprintf(&b, "  %-10s %s\n", what, wrap(value, 13)) }
 	fmt.Fprintf(&b, "%s  as of %s\n", styleHead.Render(name), local(p.Now))
@@ -250,24 +255,30 @@ func (a *app) explain(name string, p api.Plan) error {
 	for i, n := range p.Notes {
 		line([...]string{"needs", ""}[min(i, 1)], n.String())
 	}
-	if len(p.Launches) > 0 {
+	switch {
+	case len(p.Launches) > 0:
 		line("machines", launches(p.Launches))
+	case d.Placed > 0:
+		line("machines", "those in hand that have room; none is rented")
 	}
 	if p.Chosen && len(p.Options) > 0 {
 		best := p.Options[0]
 		cost := "about " + part(best.Cost.Total) + " " + currency
 		if d.Waiting > 1 {
-			cost += fmt.Sprintf(" for each task, %s for %d", in(best.Cost.Total*money.Amount(d.Waiting), p.Currency), d.Waiting)
+			cost += fmt.Sprintf(" for each %s, %s for %d", unit, in(best.Cost.Total*money.Amount(d.Waiting), p.Currency), d.Waiting)
+			if seats {
+				cost += " an hour"
+			}
 		}
 		line("cost", cost)
-		if d.Placed == d.Waiting {
+		if !seats && (d.Placed == d.Waiting || d.Why.Code == "in_turn") { // what follows is in its time, too
 			done := p.Now.Add(best.Done)
 			line("done", local(done)+", "+a.look.age(done)+undisturbed(best))
 		}
 	}
-	line("why", d.Why.String())
+	line("why", moments(d.Why.String()))
 	if what := cmp.Or(p.Change, d.Why.Change()); d.Wait && what != "" {
-		line("waits for", what)
+		line("waits for", moments(what))
 	}
 	at := p.Again
 	if at.IsZero() { // an older broker does not say
@@ -277,10 +288,10 @@ func (a *app) explain(name string, p api.Plan) error {
 		line("next look", local(at)+", "+a.look.age(at))
 	}
 	if len(p.Options) > 0 {
-		b.WriteString("\n" + options(p.Options, p.Chosen, d.Waiting, currency))
+		b.WriteString("\n" + options(p.Options, p.Chosen, seats, d.Waiting, currency+" a "+unit))
 	}
 	if len(p.Otherwise) > 0 {
-		b.WriteString("\n  otherwise, for one task\n")
+		b.WriteString("\n  otherwise, for one " + unit + "\n")
 		for _, o := range p.Otherwise {
 			saves := ""
 			if o.Saves > 0 {
@@ -289,16 +300,19 @@ func (a *app) explain(name string, p api.Plan) error {
 			if o.Sooner > 0 {
 				saves += ", " + span(o.Sooner) + " sooner"
 			}
-			if !o.Kept.IsZero() {
+			switch {
+			case o.Relax == scheduler.RelaxRules:
+				saves = " (" + o.Kept.Args["allowed"] + ")" + saves
+			case !o.Kept.IsZero():
 				saves += "; " + o.Kept.String()
 			}
-			fmt.Fprintf(&b, "  %12s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(o.Why.String()+saves, 16))
+			fmt.Fprintf(&b, "  %12s  %s\n", part(o.Option.Cost.Total)+" "+currency, wrap(moments(o.Why.String())+saves, 16))
 		}
 	}
 	if p.Considered > 0 {
 		fmt.Fprintf(&b, "\n  %s considered, %d usable\n", plural(p.Considered, "offer"), p.Usable)
 		for _, r := range p.Reasons {
-			example := r.Sample.String()
+			example := moments(r.Sample.String())
 			if r.Offers > 1 {
 				example = "for example, " + example
 			}
@@ -306,6 +320,12 @@ func (a *app) explain(name string, p api.Plan) error {
 		}
 	}
 	return a.look.printf("%s", b.String())
+}
+
+// seated reports whether a plan is for people with a picture each, whose tasks are
+// hours of a seat.
+func seated(notes []reason.Reason) bool {
+	return slices.ContainsFunc(notes, func(n reason.Reason) bool { return n.Code == "needs_seats" })
 }
 
 // undisturbed says what the time of an option leaves out: the cost has the work
@@ -333,7 +353,7 @@ func launches(list []api.Launch) string {
 // part shows a part of a cost, so that the parts of a table line up.
 func part(a money.Amount) string {
 	if a >= 100*money.Unit {
-		return padDecimals(a.Round(0).String(), 2)
+		return padDecimals(a.Round(2).String(), 2)
 	}
 	return padDecimals(a.Round(4).String(), 4)
 }

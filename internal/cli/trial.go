@@ -47,7 +47,7 @@ func (a *app) trial() *cobra.Command {
 	var f trialFlags
 	cmd := &cobra.Command{
 		Use:   "trial FILE --on GPU,GPU...",
-		Short: "Run a sample of a job on several GPUs side by side, and say what all of it would cost on each",
+		Short: "Run a sample of a job on several GPUs, and say what all of it would cost",
 		Long: "Run the first tasks of a job on each GPU named, at the same time and under one cap, and print how long\n" +
 			"a task took there, what it cost, and what the full job would cost and take. What is measured stays\n" +
 			"with the broker: plans of the job rest on it from then on.\n\n" +
@@ -69,7 +69,7 @@ func (a *app) trial() *cobra.Command {
 	c.StringSliceVar(&f.on, "on", nil, "GPUs to try, as in resources.gpu: l4,t4,a10g")
 	c.StringVar(&f.sample, "sample", "2%", "how many of the tasks, from the first: a share or a number; at least one")
 	c.StringVar(&f.most, "max", "5 USD", "most that the whole trial may cost; each GPU gets an equal part")
-	c.DurationVar(&f.limit, "for", 0, "stop each task after this, and judge it by its progress (default: max_duration, else 1h, or 10m for a job of one task)")
+	c.DurationVar(&f.limit, "for", 0, "stop each task after this (default: max_duration, else 1h, or 10m for one task)")
 	c.DurationVar(&f.patience, "patience", 20*time.Minute, "how long a GPU is waited for")
 	return cmd
 }

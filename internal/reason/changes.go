@@ -40,6 +40,9 @@ var Changes = map[Code]string{
 // Change is what a task waits for, by a reason for which a task waits; "" where
 // nobody knows.
 func (r Reason) Change() string {
+	if r.Code == "no_offer_fits" && r.Args["closest"] != "" {
+		return "a change in what stands against those that would fit, or another offer that fits"
+	}
 	text, _ := r.fill(Changes[r.Code])
 	if strings.Contains(text, "{") {
 		return "" // what it is about is not known here
