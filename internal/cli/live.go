@@ -161,7 +161,7 @@ func (a *app) logs() *cobra.Command {
 	var attempt, rank int
 	cmd := &cobra.Command{
 		Use: "logs JOB[/INDEX]", Short: "Show a task's log, and follow it with -f",
-		Long: "Show the log of a task's newest attempt. With -f it goes on until the task is done, through all\nattempts that follow; where one begins is said on standard error.",
+		Long: "Show the log of a task's newest attempt. With -f it goes on until the task is done, through all\nattempts that follow; where one begins is said on standard error. Of a task on several machines\nit is the log of the first; --rank 1 shows the next one's.",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
