@@ -419,7 +419,11 @@ func (n *Needs) unfit(code reason.Code, s *providers.Shape, v *verdict) reason.R
 	case "gpu_other":
 		return no(v.want, v.have)
 	case "gpu_count":
-		return no(share(n.whole(v)), share(s.GPUs))
+		why := no(share(n.whole(v)), share(s.GPUs))
+		if v.gpus > 0 {
+			why.Args["gpu"] = s.GPU // by whose memory, or encoders, the number is
+		}
+		return why
 	case "machine.fabric":
 		return reason.New(code, "gpus", n.gpus(v), "gpu", s.GPU, "have", missing(v.fact.Among(n.gpus(v), s.GPUs, s.Fabric)))
 	case "machine.rdma":

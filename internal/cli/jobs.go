@@ -293,6 +293,9 @@ func (a *app) tasksTable(d jobDetail, limit int, all bool) string {
 		now, machine, since := "", "", ""
 		if x.Running != nil {
 			machine = x.Running.Instance
+			if m := x.Running.Member; m != nil && m.Nodes > 1 {
+				machine += fmt.Sprintf(" +%d", m.Nodes-1)
+			}
 			since = span(a.look.now().Sub(x.Running.Created))
 		}
 		if p := x.Progress; p != nil {

@@ -7,7 +7,7 @@ import (
 
 func TestReasonHidesNothing(t *testing.T) {
 	r := New("over_budget", "budget", "media", "free", "1.25", "cap", "25.00", "need", "2.00", "period", "2026-11")
-	want := "budget media has 1.25 free of 25.00, and the lease needs 2.00 (period 2026-11)"
+	want := "budget media has 1.25 USD free of 25.00, and the lease needs 2.00 (period 2026-11)"
 	if got := r.String(); got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

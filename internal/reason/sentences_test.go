@@ -63,11 +63,11 @@ func TestForms(t *testing.T) {
 		{"1 of at most 1 task run", reason.New("parallelism", "running", 1, "limit", 1)},
 		{"1 of at most 2 tasks run", reason.New("parallelism", "running", 1, "limit", 2)},
 		{
-			"the job's own budget has 0.00054 free of 0.001, and the lease needs 0.0011",
+			"the job's own budget has 0.00054 USD free of 0.001, and the lease needs 0.0011",
 			reason.New("over_budget", "budget", "job/j1", "free", "0.000543", "cap", "0.001", "need", "0.00112"),
 		},
 		{
-			"budget media of the period from 2026-07-19T16:00Z has 0.00 free of 25.00, and the lease needs 0.27",
+			"budget media of the period from 2026-07-19T16:00Z has 0.00 USD free of 25.00, and the lease needs 0.27",
 			reason.New("over_budget", "budget", "media@2026-07-19T16:00:00Z", "free", "0", "cap", "25", "need", "0.2712"),
 		},
 		{
