@@ -61,6 +61,8 @@ type Options struct {
 	// Free shows every pool at each tick. Otherwise a policy sees only the
 	// outcome of its own launches, the loss of its own machine, and prices.
 	Free bool
+	// CacheDir keeps optima from one time to the next; empty = nowhere.
+	CacheDir string
 	// SplitAtHoles replays the stretches between holes instead of refusing them.
 	SplitAtHoles bool
 }
@@ -102,22 +104,31 @@ type Score struct {
 
 // Run replays the market. Errors in the options or the market are [ErrInput].
 func Run(ctx context.Context, o Options) (Result, error) {
-	o.Gang = cmp.Or(o.Gang, 1)
-	if err := o.check(); err != nil {
-		return Result{}, err
-	}
 	names, err := chosen(o.Policies)
 	if err != nil {
 		return Result{}, err
 	}
-	m, err := load(o.Market, o.Pools, o.Gang, o.SplitAtHoles)
+	rows, notes, err := replay(ctx, o, names)
 	if err != nil {
 		return Result{}, err
+	}
+	return summarize(rows, names, notes), nil
+}
+
+// replay plays the named policies through all windows.
+func replay(ctx context.Context, o Options, names []string) ([]row, []string, error) {
+	o.Gang = cmp.Or(o.Gang, 1)
+	if err := o.check(); err != nil {
+		return nil, nil, err
+	}
+	m, err := load(o.Market, o.Pools, o.Gang, o.SplitAtHoles)
+	if err != nil {
+		return nil, nil, err
 	}
 	var egress egressTable
 	if o.Checkpoint > 0 {
 		if egress, err = readEgress(o.Egress, o.Market); err != nil {
-			return Result{}, err
+			return nil, nil, err
 		}
 	}
 	markets := []*market{m}
@@ -127,20 +138,20 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			markets = append(markets, m.only(i))
 		}
 	}
-	for _, m := range markets {
-		if err := m.settle(o.Checkpoint, egress); err != nil {
-			return Result{}, err
-		}
-	}
 	var windows []*window
 	for _, m := range markets {
+		if err := m.settle(o.Checkpoint, egress); err != nil {
+			return nil, nil, err
+		}
 		ws, err := o.windows(m)
 		if err != nil {
-			return Result{}, err
+			return nil, nil, err
 		}
 		windows = append(windows, ws...)
 	}
 
+	kept := cache{dir: o.CacheDir, key: digest(windows)}
+	optima, known := kept.load(len(windows))
 	rows := make([]row, len(windows))
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -149,7 +160,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			var dp optimizer
 			for i := range next {
 				w := windows[i]
-				rows[i].optimum, rows[i].onDemand = dp.solve(w), w.onDemandCost()
+				if !known {
+					optima[i] = dp.solve(w)
+				}
+				rows[i].optimum, rows[i].onDemand = optima[i], w.onDemandCost()
 				for _, name := range names {
 					rows[i].outcomes = append(rows[i].outcomes, w.replay(ruleOf(name)))
 				}
@@ -165,14 +179,20 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	close(next)
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
-		return Result{}, fmt.Errorf("backtest: %w", err)
+		return nil, nil, fmt.Errorf("backtest: %w", err)
+	}
+	notes := m.notes
+	if !known {
+		if err := kept.save(optima); err != nil {
+			notes = append(notes, fmt.Sprintf("the optima could not be kept for the next time: %v", err))
+		}
 	}
 	if o.Alike {
 		for i := range rows {
 			rows[i].share()
 		}
 	}
-	return summarize(rows, names, m.notes), nil
+	return rows, notes, nil
 }
 
 func (o *Options) check() error {

@@ -63,12 +63,9 @@ func (a *app) backtest() *cobra.Command {
 			if err := parseStarts(starts, &o); err != nil {
 				return err
 			}
-			switch observe {
-			case "own":
-			case "free":
-				o.Free = true
-			default:
-				return usage("--observe %s: expected own or free", observe)
+			var err error
+			if o.Free, err = seesAll(observe); err != nil {
+				return err
 			}
 			defer a.slow("replaying")()
 			r, err := backtest.Run(cmd.Context(), o)
@@ -99,6 +96,7 @@ func (a *app) backtest() *cobra.Command {
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
 	f.BoolVar(&o.SplitAtHoles, "split", false, "replay the stretches between holes of the record instead of refusing them")
+	cmd.AddCommand(a.suite())
 	return cmd
 }
 
