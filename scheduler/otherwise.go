@@ -88,8 +88,9 @@ func (p *pass) otherwise(g *Group, d *Decision, as *choice) []Counterfactual {
 type outlook struct {
 	*pass
 	group *Group
-	now   *candidate // the best as it is; nil for none
-	held  bool       // its window or its deadline keeps it, whatever the market
+	now   *candidate  // the best as it is; nil for none
+	free  **candidate // the best without rules, once somebody asked
+	held  bool        // its window or its deadline keeps it, whatever the market
 	out   []Counterfactual
 }
 
@@ -133,7 +134,7 @@ func (o *outlook) unruled(relax Relax, other *Group, why reason.Reason) bool {
 	free := *other
 	free.Rules = nil
 	one, c, l := o.best(relax, &free)
-	if one == nil {
+	if one == nil || relax != RelaxRules && !o.needed(one) {
 		return false
 	}
 	if relax != RelaxRules {
@@ -152,6 +153,19 @@ func (o *outlook) unruled(relax Relax, other *Group, why reason.Reason) bool {
 	}
 	o.add(relax, one, c, &l, why, of.keep(broken))
 	return true
+}
+
+// needed reports whether an option without rules is more than what there is
+// without them alone: else it is not the constraint that stands in the way.
+func (o *outlook) needed(one *candidate) bool {
+	if o.free == nil {
+		other, _ := o.group.without(RelaxRules)
+		c := o.classOf(other)
+		l := c.fits.ask.loadOf(other, o.jobTasks[other.Job])
+		best := o.look(c, &l, false).ready()
+		o.free = &best
+	}
+	return *o.free == nil || one.compare(*o.free) < 0
 }
 
 func (o *outlook) add(relax Relax, one *candidate, c *class, l *load, why, kept reason.Reason) {

@@ -480,7 +480,7 @@ func lies(l config.Location, buckets map[string]egress.Place) egress.Place {
 
 func settings(cfg *config.Config, public, trust string, found agents) control.Settings {
 	s := control.Settings{
-		Owner: cfg.Owner, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
+		Owner: cfg.Owner, Currency: cfg.Currency, PublicURL: public, CA: trust, Teams: map[string]string{}, Queues: map[string]control.Queue{},
 		AgentDigests: map[string]string{}, Secrets: map[string]bool{}, Scenarios: cfg.Kinds(),
 		Rules: map[string]scheduler.Rules{}, ShareWindow: cfg.FairShare.Window.Std(),
 		Plan: scheduler.Settings{

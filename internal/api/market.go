@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -102,11 +103,17 @@ type ScenarioPage struct {
 	Snapshot string           `json:"snapshot,omitempty" doc:"day of the newest offer of a dated snapshot; absent when prices are live"`
 }
 
+// exampleOf is the line of a spec that names its kind of work.
+var exampleOf = regexp.MustCompile(`(?m)^scenario: *[^\s#]+`)
+
 // PageOf tells of a kind of work, with the offers of a market.
 func PageOf(p scenario.Profile, v *market.View, now time.Time) ScenarioPage {
 	page := ScenarioPage{Scenario: p, GPUs: v.Worth(&p, now)}
 	if text, err := examples.Spec(p.Example); err == nil { // an owner's scenario may have one elsewhere, or none
 		page.Spec = string(text)
+		if _, builtin := scenario.Builtin().Find(p.Name); !builtin { // the example is that of what it extends
+			page.Spec = exampleOf.ReplaceAllLiteralString(page.Spec, "scenario: "+p.Name)
+		}
 	}
 	return page
 }

@@ -69,4 +69,15 @@ func TestWrap(t *testing.T) {
 	if got := strings.Fields(wrap(text, 13)); !slices.Equal(got, strings.Fields(text)) {
 		t.Error("words were lost")
 	}
+	name := strings.Repeat("x", 60)
+	market := strings.Join([]string{name, name + "-region", name + "-zone", name + "-type", "spot"}, "/")
+	lines := strings.Split(wrap("1 × "+market+" at 5", 13), "\n")
+	for i, line := range lines {
+		if w := lipgloss.Width(line); i == 0 && w+13 > width || i > 0 && w > width {
+			t.Errorf("line %d of a long name is %d wide: %q", i, w, line)
+		}
+	}
+	if got := strings.Join(strings.Fields(strings.Join(lines, "")), ""); got != "1×"+market+"at5" {
+		t.Errorf("a long name is shown as %q", got)
+	}
 }

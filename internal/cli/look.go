@@ -176,7 +176,7 @@ func shorten(s string, w int) string {
 func wrap(text string, indent int) string {
 	var b strings.Builder
 	at := indent
-	for i, word := range strings.Fields(text) {
+	for i, word := range words(text, width-indent) {
 		w := lipgloss.Width(word)
 		switch {
 		case i == 0:
@@ -191,6 +191,27 @@ func wrap(text string, indent int) string {
 		at += w
 	}
 	return b.String()
+}
+
+// words are those of a text; one that is longer than a line, such as the name of a
+// market, is broken, where it can be after a slash or a hyphen.
+func words(text string, line int) []string {
+	var out []string
+	for _, word := range strings.Fields(text) {
+		for rest := []rune(word); ; {
+			if line <= 0 || len(rest) <= line {
+				out = append(out, string(rest))
+				break
+			}
+			at := line
+			if i := strings.LastIndexAny(string(rest[:line]), "/-"); i > 0 {
+				at = len([]rune(string(rest[:line])[:i+1]))
+			}
+			out = append(out, string(rest[:at]))
+			rest = rest[at:]
+		}
+	}
+	return out
 }
 
 // local shows a moment in the local zone, with the zone.

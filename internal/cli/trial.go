@@ -137,12 +137,20 @@ func candidates(j *spec.Job, on []string) error {
 	if !j.NeedsGPU() {
 		return usage("the job asks for no GPU (gpu: none), and there is nothing to compare")
 	}
-	for i, name := range on {
-		if _, err := gpu.Builtin().Resolve(name); err != nil {
+	tried := map[string]string{}
+	for _, name := range on {
+		ids, err := gpu.Builtin().Resolve(name)
+		if err != nil {
 			return usage("--on: %w", err)
 		}
-		if slices.Contains(on[:i], name) {
-			return usage("--on names %s twice", name)
+		for _, id := range ids {
+			switch other, twice := tried[id]; {
+			case twice && other == name:
+				return usage("--on names %s twice", name)
+			case twice:
+				return usage("--on: %s and %s are both %s; each GPU is tried once", other, name, id)
+			}
+			tried[id] = name
 		}
 	}
 	return nil
@@ -522,8 +530,12 @@ func (t *Trial) text() string {
 	b.WriteString(rows.String())
 	b.WriteString("\n")
 	var spent money.Amount
+	measured := ""
 	for _, g := range t.GPUs {
 		spent += g.Spent
+		if g.Done > 0 {
+			measured = "; what it measured is what plans of this job rest on now"
+		}
 		what := " did not run: "
 		if g.Done > 0 {
 			what = " did not run whole: "
@@ -533,7 +545,7 @@ func (t *Trial) text() string {
 		}
 	}
 	b.WriteString(t.best())
-	fmt.Fprintf(&b, "  %s\n", wrap("the trial has cost "+in(spent, t.Currency)+" so far; what it measured is what plans of this job rest on now", 4))
+	fmt.Fprintf(&b, "  %s\n", wrap("the trial has cost "+in(spent, t.Currency)+" so far"+measured, 4))
 	return b.String()
 }
 

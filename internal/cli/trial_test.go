@@ -3,6 +3,8 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"gpubroker/internal/spec"
 )
 
 func TestShareOfTasks(t *testing.T) {
@@ -55,5 +57,25 @@ func TestResultsOfATrialAreApart(t *testing.T) {
 	}
 	if got := plainName("RTX 4090/../x"); got != "RTX-4090----x" {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestEachGPUIsTriedOnce(t *testing.T) {
+	j, err := spec.Parse("job.yaml", []byte("name: x\nrun: {command: [x]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for on, want := range map[string]string{
+		"l4,t4":         "",
+		"l4,l4":         "--on names l4 twice",
+		"l4,L4":         "--on: l4 and L4 are both l4; each GPU is tried once",
+		"h100,h100-sxm": "--on: h100 and h100-sxm are both h100-sxm-80gb; each GPU is tried once",
+		"l4,l5":         `no GPU is named "l5"; did you mean "l4"?`,
+		"h100-sxm,a100": "",
+	} {
+		err := candidates(j, strings.Split(on, ","))
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("--on %s: %v, want %s", on, err, want)
+		}
 	}
 }

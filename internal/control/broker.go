@@ -14,6 +14,7 @@ import (
 	"gpubroker/internal/egress"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/market"
+	"gpubroker/internal/money"
 	"gpubroker/internal/objects"
 	"gpubroker/internal/publish"
 	"gpubroker/internal/scenario"
@@ -47,9 +48,10 @@ type Hosts interface {
 
 // Settings are the owner's wishes, from the configuration.
 type Settings struct {
-	Owner     string // the broker's name, in every machine's tags
-	PublicURL string // how agents reach us
-	CA        string // PEM of the authority that signs our certificate; "" without TLS
+	Owner     string         // the broker's name, in every machine's tags
+	PublicURL string         // how agents reach us
+	Currency  money.Currency // the ledger's; "" means USD
+	CA        string         // PEM of the authority that signs our certificate; "" without TLS
 	Budgets   []budget.Budget
 	Teams     map[string]string // project → team
 	Queues    map[string]Queue

@@ -25,6 +25,9 @@ func Alone(ctx context.Context, s *spec.Job, source spec.Source, catalog *schedu
 		set: Settings{Plan: set, Buckets: BucketsAt("", "", ""), ObjectsAt: ObjectsAt("", nil)}, log: slog.New(slog.DiscardHandler), facts: gpu.Builtin(), egress: egress.Builtin(), specs: newSpecs(nil),
 		complained: map[string]time.Time{},
 	}
+	if err := s.PricedIn(money.USD); err != nil { // as the tables of offers are
+		return nil, err
+	}
 	j, err := b.pretend(ctx, s, source, now)
 	if err != nil {
 		return nil, err

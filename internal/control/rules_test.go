@@ -36,6 +36,17 @@ func TestRulesOfAProjectHold(t *testing.T) {
 		}
 		refused("a production card", "resources: {gpu: h100-sxm-80gb}\n", "the rules of project dev allow only l4 and t4 as GPU, and the job asks for h100-sxm-80gb")
 		refused("only spot will do", "resources: {gpu: none}\ncheckpoint: {interval: 5m}\nspot: {on_demand: never}\n", "the rules of project dev allow only on-demand as kind of machine, and the job asks for spot")
+		refusedFor := "budget.max: the ledger is in USD, found 5.00 EUR"
+		job, err := spec.Parse("job.yaml", []byte("name: x\nproject: dev\nrun: {command: [work, 10m]}\nresources: {gpu: none}\nbudget: {max: 5 EUR}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.up().Submit(t.Context(), control.Submission{Spec: job}, nil); err == nil || !strings.Contains(err.Error(), refusedFor) {
+			t.Errorf("money of another currency: %v", err)
+		}
+		if _, _, err := s.up().ExplainPlan(t.Context(), control.Submission{Spec: job}, nil); err == nil || !strings.Contains(err.Error(), refusedFor) {
+			t.Errorf("a plan with money of another currency: %v", err)
+		}
 		j := s.submit("name: ok\nproject: dev\nresources: {gpu: none, vcpu: 1}\nspot: {policy: always}\nmax_duration: 20m\nwork: {time: 10m}\nrun: {command: [work, 10m]}\n")
 		time.Sleep(time.Minute)
 		machines := s.up().Instances()

@@ -13,6 +13,7 @@ import (
 	"gpubroker/internal/agentapi"
 	"gpubroker/internal/checkpoint"
 	"gpubroker/internal/gpu"
+	"gpubroker/internal/money"
 	"gpubroker/internal/nearest"
 	"gpubroker/internal/spec"
 	"gpubroker/internal/spec/template"
@@ -295,6 +296,9 @@ func (b *Broker) verified(ctx context.Context, a *queue.Attempt, saves []agentap
 // checkSpec refuses what the broker could not run, before a job is accepted.
 func (b *Broker) checkSpec(s *Submission) error {
 	j := s.Spec
+	if err := j.PricedIn(cmp.Or(b.set.Currency, money.USD)); err != nil {
+		return err
+	}
 	if len(b.set.Teams) > 0 {
 		if _, known := b.set.Teams[j.Project]; !known {
 			names := slices.Sorted(maps.Keys(b.set.Teams))

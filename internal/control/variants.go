@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"slices"
 
 	"gpubroker/internal/reason"
@@ -11,6 +12,12 @@ import (
 
 // precisions are the number formats that a job is tried in for an explanation.
 var precisions = []string{"bf16", "fp16", "fp8", "int8", "fp4", "int4"}
+
+// trains reports whether the job trains a model: nothing is trained in 4-bit
+// integers, which hold weights alone.
+func trains(job *spec.Job) bool {
+	return job.Model != nil && cmp.Or(job.Model.Method, job.Profile().Method) != string(sizing.Infer)
+}
 
 // variants are what a job would ask for in another number format, and by another
 // way to train its model: as far as its spec names one.
@@ -23,7 +30,7 @@ func variants(job *spec.Job) []scheduler.Variant {
 	}
 	if was := job.Precision; slices.Contains(precisions, was) {
 		for _, precision := range precisions {
-			if precision != was {
+			if precision != was && (precision != string(sizing.INT4) || !trains(job)) {
 				other := *job
 				other.Precision = precision
 				add(scheduler.RelaxPrecision, reason.New("if_precision", "precision", precision, "was", was), &other)

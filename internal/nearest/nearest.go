@@ -9,7 +9,7 @@ import (
 )
 
 // Of returns at most n of the candidates that are close to word, the closest
-// first and equals in their given order. Close means few edits for the word's
+// first and equals in their given order; one that differs in case alone is the only one. Close means few edits for the word's
 // length, or that one is the beginning of the other. Case is ignored. It
 // returns nil when nothing is close.
 func Of(word string, candidates []string, n int) []string {
@@ -33,6 +33,9 @@ func Of(word string, candidates []string, n int) []string {
 		if d <= limit && lc != "" {
 			close = append(close, scored{c, d})
 		}
+	}
+	if i := slices.IndexFunc(close, func(s scored) bool { return s.cost == 0 }); i >= 0 {
+		return []string{close[i].name} // only its case differs
 	}
 	slices.SortStableFunc(close, func(a, b scored) int { return cmp.Compare(a.cost, b.cost) })
 	var names []string

@@ -40,6 +40,9 @@ func TestHint(t *testing.T) {
 	if got := Hint("gpus", []string{"gpu", "slots"}); got != `did you mean "gpu"?` {
 		t.Error(got)
 	}
+	if got := Hint("FP8", []string{"fp4", "fp8"}); got != `did you mean "fp8"?` {
+		t.Errorf("a word in capitals: %s", got)
+	}
 	if got := Or([]string{"a", "b", "c"}); got != `"a", "b" or "c"` {
 		t.Error(got)
 	}

@@ -13,17 +13,34 @@ import (
 // are powers of 1000.
 type Count float64
 
+var countUnits = map[string]float64{"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
 // Describe says how a count is written.
-func (Count) Describe() string { return "a number such as 350M, 7B or 1.5T" }
+func (Count) Describe() string { return "a number above zero such as 350M, 7B or 1.5T" }
 
 // UnmarshalText reads a count above zero.
 func (c *Count) UnmarshalText(b []byte) error {
-	n, ok := suffixed(string(b), map[string]float64{"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12})
+	n, ok := suffixed(string(b), countUnits)
 	if !ok {
-		return &yamlfile.Problem{Message: fmt.Sprintf("expected %s, found %q", c.Describe(), b)}
+		return &yamlfile.Problem{Message: fmt.Sprintf("expected %s, found %q", c.Describe(), b), Hint: c.meant(string(b))}
 	}
 	*c = Count(n)
 	return nil
+}
+
+// meant guesses at what is no count: a space before the unit, commas or
+// underscores between digits, or an exponent.
+func (Count) meant(s string) string {
+	plain := strings.NewReplacer(" ", "", "_", "", ",", "").Replace(s)
+	var c Count
+	if n, err := strconv.ParseFloat(plain, 64); err == nil && n > 0 && n < 1e18 {
+		c = Count(n)
+	} else if n, ok := suffixed(plain, countUnits); ok {
+		c = Count(n)
+	} else {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", c)
 }
 
 // MarshalText writes what UnmarshalText reads.

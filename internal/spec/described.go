@@ -3,8 +3,8 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"gpubroker/internal/geo"
@@ -30,22 +30,22 @@ type Model struct {
 
 // Video is a stream of video.
 type Video struct {
-	Codec      string  `json:"codec,omitzero" enum:"h264,hevc,av1" doc:"codec; default h264"`
+	Codec      string  `json:"codec,omitzero" enum:"h264,hevc,av1" meant:"h265=hevc,h.265=hevc,x265=hevc,avc=h264,h.264=h264,x264=h264" doc:"codec; default h264"`
 	Preset     string  `json:"preset,omitzero" enum:"p1,p2,p3,p4,p5,p6,p7" doc:"of the encoder: p1 is fast, p7 is slow; default p5"`
 	Resolution string  `json:"resolution,omitzero" doc:"1080p, 4k or 1920x1080; default 1080p"`
-	FPS        float64 `json:"fps,omitzero" min:"0" max:"1000" doc:"frames per second; default 30"`
+	FPS        float64 `json:"fps,omitzero" min:"1" max:"1000" doc:"frames per second; default 30"`
 	Streams    int     `json:"streams,omitzero" min:"1" max:"10000" doc:"streams that one task handles at once, each at its own speed; default: the files of a task, as fast as they go"`
 }
 
 // Users are people with a picture each: a game or a desktop.
 type Users struct {
 	Count      int               `json:"count" required:"true" min:"1" max:"100000" doc:"users at once"`
-	Memory     quantity.Size     `json:"memory,omitzero" doc:"frame buffer of each; default 8GiB"`
+	Memory     quantity.Size     `json:"memory,omitzero" above:"zero" doc:"frame buffer of each; default 8GiB"`
 	Resolution string            `json:"resolution,omitzero" doc:"1080p, 4k or 1920x1080"`
-	FPS        float64           `json:"fps,omitzero" min:"0" max:"1000" doc:"frames per second; default 60 where a resolution is given"`
-	Codec      string            `json:"codec,omitzero" enum:"h264,hevc,av1" doc:"codec of their streams; default h264"`
+	FPS        float64           `json:"fps,omitzero" min:"1" max:"1000" doc:"frames per second; default 60 where a resolution is given"`
+	Codec      string            `json:"codec,omitzero" enum:"h264,hevc,av1" meant:"h265=hevc,h.265=hevc,x265=hevc,avc=h264,h.264=h264,x264=h264" doc:"codec of their streams; default h264"`
 	Preset     string            `json:"preset,omitzero" enum:"p1,p2,p3,p4,p5,p6,p7" doc:"of the encoder; default p3"`
-	MaxRTT     quantity.Duration `json:"max_rtt,omitzero" doc:"longest way to the machine and back: 20ms"`
+	MaxRTT     quantity.Duration `json:"max_rtt,omitzero" above:"zero" doc:"longest way to the machine and back: 20ms"`
 	From       []string          `json:"from,omitempty" single:"true" doc:"where they are: regions of a cloud, or areas such as eu-west"`
 }
 
@@ -243,8 +243,11 @@ func checkDescribed(j *Job, report reporter, faulty func(string) bool) {
 			continue
 		}
 		if _, err := v.video.stream(); err != nil {
-			report(v.path+".resolution", "", "%v", err)
+			reportResolution(v.path, v.video.Resolution, report)
 		}
+	}
+	if e := j.Encode; e != nil && e.Streams > 0 && e.Codec == "av1" {
+		report("encode.streams", "leave streams out, or encode hevc", "how many streams of av1 an encoder keeps up with is not published")
 	}
 	if e := j.Encode; e != nil && e.Streams > 0 && j.Resources.Slots > 1 {
 		report("resources.slots", "keep one of them", "encode.streams says how much one task takes of a GPU already")
@@ -258,14 +261,31 @@ func checkDescribed(j *Job, report reporter, faulty func(string) bool) {
 	checkRuntime(j, report)
 }
 
+// fewest parameters of a model: less is a number that lacks its unit.
+const fewest = 1000
+
+func reportResolution(path, found string, report reporter) {
+	hint := nearest.Hint(found, slices.Sorted(maps.Keys(sizing.Resolutions())))
+	report(path+".resolution", hint, "expected 1080p, 4k or 1920x1080, found %q", found)
+}
+
 func checkModel(j *Job, report reporter) {
 	m := j.sized()
 	switch {
+	case m.Method == "" && j.unresolved:
+		return // its scenario may say it, and is looked up by whoever has it
 	case m.Method == "":
 		report("model.method", "write for example method: lora, or name a scenario that says it", "what is done with the model is missing")
 		return
 	case j.Resources.Slots > 1:
 		report("resources.slots", "leave slots out", "a model has its GPUs for itself")
+	case m.Parameters < fewest:
+		report("model.parameters", fmt.Sprintf("did you mean %q?", j.Model.Parameters.String()+"B"), "no model has only %s parameters", j.Model.Parameters)
+		return
+	case m.Precision == sizing.INT4 && m.Method != sizing.Infer:
+		report("precision", "leave it out; method: qlora-4bit keeps the weights in 4 bits", "nothing is trained in 4-bit integers, and model.method is %s", m.Method)
+	case m.KVHeads > 0 && m.Heads == 0:
+		report("model.kv_heads", "add heads, for example heads: 32", "of how many heads is missing")
 	case m.KVHeads > m.Heads:
 		report("model.kv_heads", "", "%d is more than the %d heads", m.KVHeads, m.Heads)
 	case (m.Layers > 0) != (m.Hidden > 0):
@@ -279,7 +299,7 @@ func checkModel(j *Job, report reporter) {
 func checkUsers(j *Job, report reporter) {
 	u := j.Users
 	if _, err := u.stream(); err != nil {
-		report("users.resolution", "", "%v", err)
+		reportResolution("users", u.Resolution, report)
 	}
 	for _, x := range []struct {
 		path  string
@@ -288,6 +308,7 @@ func checkUsers(j *Job, report reporter) {
 		{"tasks", j.Tasks != nil},
 		{"model", j.Model != nil},
 		{"encode", j.Encode != nil},
+		{"nodes", j.Nodes != 0},
 		{"resources.slots", j.Resources.Slots != 0},
 		{"resources.gpu_count", j.Resources.GPUCount != 0},
 		{"work", j.Work != nil},
@@ -344,6 +365,5 @@ func (j *Job) lacks(f gpu.Fact) string {
 	if short.Code == "" {
 		return ""
 	}
-	text, _ := reason.Outline(reason.Code(short.Code))
-	return strings.NewReplacer("{want}", short.Want, "{have}", short.Have).Replace(text)
+	return reason.New(reason.Code(short.Code), "want", short.Want, "have", short.Have).String()
 }

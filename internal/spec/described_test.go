@@ -56,11 +56,11 @@ func TestGPUsFollowFromTheWork(t *testing.T) {
 
 func TestFigureFollowsFromTheWork(t *testing.T) {
 	for text, want := range map[string]string{
-		"scenario: md":                                               "fp32",
-		"precision: fp64":                                            "fp64",
-		"precision: fp8":                                             "fp8",
-		"scenario: llm-train\nprecision: fp8":                        "fp8",
-		"scenario: llm-serve\nprecision: fp8":                        "memory_bandwidth",
+		"scenario: md":                        "fp32",
+		"precision: fp64":                     "fp64",
+		"precision: fp8":                      "fp8",
+		"scenario: llm-train\nprecision: fp8": "fp8",
+		"scenario: llm-serve\nprecision: fp8": "memory_bandwidth",
 		"scenario: transcode\nencode: {codec: hevc, preset: p3}":     "encode_hevc_p3",
 		"scenario: transcode\nencode: {codec: h264, preset: p4}":     "encode_h264",
 		"scenario: transcode\nencode: {codec: av1}":                  "encoders",
@@ -112,13 +112,28 @@ func TestDescriptionsThatMeanNothing(t *testing.T) {
 		"model: {parameters: 7B}": "model.method: what is done with the model is missing",
 		"scenario: lora\nmodel: {parameters: 7}\nresources: {slots: 2, gpu_count: 1}":      "resources.slots: a model has its GPUs for itself",
 		"scenario: lora\nmodel: {parameters: 7B, layers: 32}":                              "layers and hidden go together",
-		"scenario: lora\nmodel: {parameters: 70 B}":                                        "expected a number such as 350M, 7B or 1.5T",
+		"scenario: lora\nmodel: {parameters: 70 B}":                                        `found "70 B"; did you mean "70B"?`,
 		"scenario: llm-train\nmodel: {parameters: 2000B}":                                  "no GPU known does the work described, on one machine",
 		"scenario: llm-train\nresources: {gpu: l4, gpu_count: 1}\nmodel: {parameters: 7B}": "no GPU named here fits llm-train: l4 (the model needs",
 		"scenario: llm-serve\nprecision: fp64\nmodel: {parameters: 7B}":                    `precision "fp64" has no size for weights`,
 		"precision: fp9": "precision: expected",
-		"precision: fp8\nresources: {gpu: a100-80gb}":                      "no GPU named here fits",
-		"encode: {resolution: huge}":                                       "encode.resolution: resolution \"huge\"",
+		"precision: fp8\nresources: {gpu: a100-80gb}":              "no GPU named here fits",
+		"encode: {resolution: huge}":                               `encode.resolution: expected 1080p, 4k or 1920x1080, found "huge"`,
+		"encode: {resolution: 1080}":                               `found "1080"; did you mean "1080p"?`,
+		"encode: {codec: h265}":                                    `did you mean "hevc"?`,
+		"encode: {fps: 0}":                                         "encode.fps: expected at least 1, found 0",
+		"encode: {codec: av1, streams: 4}":                         "encode.streams: how many streams of av1 an encoder keeps up with is not published",
+		"precision: FP8":                                           `found "FP8"; did you mean "fp8"?`,
+		"precision: bfloat16":                                      `did you mean "bf16"?`,
+		"scenario: lora\nmodel: {parameters: 70}":                  `model.parameters: no model has only 70 parameters; did you mean "70B"?`,
+		"scenario: lora\nmodel: {parameters: 7e9}":                 `did you mean "7B"?`,
+		"scenario: lora\nmodel: {parameters: 7B, kv_heads: 8}":     "model.kv_heads: of how many heads is missing",
+		"scenario: lora\nprecision: int4\nmodel: {parameters: 7B}": "precision: nothing is trained in 4-bit integers, and model.method is lora",
+		"scenario: vdi\nusers: {count: 3}\nnodes: 4":               "nodes: each of the users is a seat",
+		"scenario: vdi\nusers: {count: 3, memory: 0GiB}":           "users.memory: expected more than zero, found 0GiB",
+		"outputs: {to: /out/x, size: 0GB}":                         "outputs.size: expected more than zero",
+		"max_duration: 0s":                                         "max_duration: expected more than zero",
+
 		"resources: {gpu: none}\nprecision: fp32":                          "precision: the job asks for no GPU",
 		"scenario: transcode\nencode: {streams: 4}\nresources: {slots: 2}": "encode.streams says how much",
 		"decode: {streams: 4}":                                             "preset and streams mean nothing for decoding",
@@ -135,6 +150,13 @@ func TestDescriptionsThatMeanNothing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+		if err != nil && strings.Contains(err.Error(), "({") {
+			t.Errorf("%s: a slot is not filled: %v", text, err)
+		}
+	}
+	open := Reader{Open: true}
+	if _, err := open.Parse("job.yaml", []byte("name: x\nrun: {command: [x]}\nscenario: house-lora\nmodel: {parameters: 7B}\n")); err != nil {
+		t.Errorf("a method that only the broker's scenario says: %v", err)
 	}
 	if _, err := Parse("job.yaml", []byte("name: x\nscenario: lora\n")); err == nil || !strings.Contains(err.Error(), "expected command or shell") {
 		t.Errorf("a job without a command: %v", err)

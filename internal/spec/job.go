@@ -41,7 +41,7 @@ type Job struct {
 	Launcher      string                `json:"launcher,omitzero" enum:"none,mpi" doc:"with nodes: none runs the command on every machine, mpi on the first, where mpirun reaches the others; default none"`
 	Resources     Resources             `json:"resources,omitzero" doc:"what each task needs; with nodes, on each machine"`
 	Model         *Model                `json:"model,omitzero" doc:"the model that is trained or served; memory and number of GPUs follow from it"`
-	Precision     string                `json:"precision,omitzero" enum:"fp64,fp32,tf32,bf16,fp16,fp8,int8,fp4,int4" doc:"number format of the arithmetic; GPUs without it do not fit, and others are compared by their rate in it"`
+	Precision     string                `json:"precision,omitzero" enum:"fp64,fp32,tf32,bf16,fp16,fp8,int8,fp4,int4" meant:"bfloat16=bf16,float16=fp16,half=fp16,float32=fp32,float=fp32,single=fp32,float64=fp64,double=fp64,e4m3=fp8,mxfp8=fp8,nvfp4=fp4,mxfp4=fp4" doc:"number format of the arithmetic; GPUs without it do not fit, and others are compared by their rate in it"`
 	Encode        *Video                `json:"encode,omitzero" doc:"video that is encoded"`
 	Decode        *Video                `json:"decode,omitzero" doc:"video that is decoded on the GPU"`
 	Users         *Users                `json:"users,omitzero" doc:"people with a picture each, for games and desktops: planned, not run"`
@@ -57,8 +57,8 @@ type Job struct {
 	Retry         *Retry                `json:"retry,omitzero" doc:"repetition of tasks that fail by themselves; interruptions do not count"`
 	Spot          *Spot                 `json:"spot,omitzero" doc:"use of machines that can be taken away"`
 	Exclusive     bool                  `json:"exclusive,omitzero" doc:"never start a task again before the provider says that its last machine is gone"`
-	Stall         quantity.Duration     `json:"stall,omitzero" doc:"time without progress after which a task counts as stalled and is restarted"`
-	MaxDuration   quantity.Duration     `json:"max_duration,omitzero" doc:"longest time that one attempt of a task may run"`
+	Stall         quantity.Duration     `json:"stall,omitzero" above:"zero" doc:"time without progress after which a task counts as stalled and is restarted"`
+	MaxDuration   quantity.Duration     `json:"max_duration,omitzero" above:"zero" doc:"longest time that one attempt of a task may run"`
 
 	profile    *scenario.Profile // of Scenario, found when the job was read
 	unresolved bool              // nobody here knows Scenario
@@ -157,13 +157,13 @@ func (Run) RefusedKeys() map[string]string {
 type Checkpoint struct {
 	Preset     string            `json:"preset,omitzero" doc:"program whose saves are known, the same as preset at the top"`
 	Dir        string            `json:"dir,omitzero" doc:"folder of saves below the working directory; default: the preset's, else $GPUBROKER_CHECKPOINT_DIR"`
-	Interval   quantity.Duration `json:"interval,omitzero" doc:"time between saves, as $GPUBROKER_CHECKPOINT_INTERVAL; default: computed from save time and market"`
+	Interval   quantity.Duration `json:"interval,omitzero" above:"zero" doc:"time between saves, as $GPUBROKER_CHECKPOINT_INTERVAL; default: computed from save time and market"`
 	StopSignal string            `json:"stop_signal,omitzero" enum:"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2" doc:"signal that makes the program save and end; default SIGTERM"`
 	Complete   *Complete         `json:"complete,omitzero" doc:"what makes a save complete: rename (moved to its final name) or {marker: NAME}; default rename"`
-	Quiesce    quantity.Duration `json:"quiesce,omitzero" doc:"instead of complete: a save that has not changed for so long is whole"`
+	Quiesce    quantity.Duration `json:"quiesce,omitzero" above:"zero" doc:"instead of complete: a save that has not changed for so long is whole"`
 	Append     []string          `json:"append,omitempty" single:"true" doc:"files that are only appended to, by name or pattern: they may grow while they are saved"`
 	Keep       int               `json:"keep,omitzero" min:"1" max:"100" doc:"saves that are kept; default 3"`
-	Size       quantity.Size     `json:"size,omitzero" doc:"about how large one save is, for the time and the cost of saving; default: that of the last save"`
+	Size       quantity.Size     `json:"size,omitzero" above:"zero" doc:"about how large one save is, for the time and the cost of saving; default: that of the last save"`
 }
 
 // RefusedKeys explains keys that people know from elsewhere.
@@ -175,7 +175,7 @@ func (Checkpoint) RefusedKeys() map[string]string {
 type Outputs struct {
 	To       string        `json:"to" required:"true" doc:"object or folder (ending in /) for results; {{stem}} or {{index}} tell tasks apart"`
 	From     string        `json:"from,omitzero" doc:"file or folder below the working directory that is taken; default: {{output}}"`
-	Size     quantity.Size `json:"size,omitzero" doc:"about how much one task's results are, for the time and the cost of moving them"`
+	Size     quantity.Size `json:"size,omitzero" above:"zero" doc:"about how much one task's results are, for the time and the cost of moving them"`
 	OnExists string        `json:"on_exists,omitzero" enum:"fail,overwrite,skip" doc:"when a foreign object is there already; default fail. skip takes the task as done"`
 }
 

@@ -149,6 +149,10 @@ func (d *Doc) decode(n *Node, path string, v reflect.Value, tag reflect.StructTa
 			} else {
 				c.Errorf("", "%v", err)
 			}
+			return
+		}
+		if tag.Get("above") == "zero" && v.IsZero() {
+			c.Errorf("leave it out if there is nothing to say", "expected more than zero, found %s", n.Text)
 		}
 		return
 	}
@@ -278,12 +282,26 @@ func (d *Doc) decodeString(c Cursor, v reflect.Value, tag reflect.StructTag) {
 	if enum := tag.Get("enum"); enum != "" {
 		allowed := strings.Split(enum, ",")
 		if !slices.Contains(allowed, c.Node.Text) {
-			hint := nearest.Hint(c.Node.Text, allowed)
+			hint := nearest.Ask(meant(tag.Get("meant"), c.Node.Text))
+			if hint == "" {
+				hint = nearest.Hint(c.Node.Text, allowed)
+			}
 			c.Errorf(hint, "expected %s, found %s", nearest.Or(allowed), found(c.Node))
 			return
 		}
 	}
 	v.SetString(c.Node.Text)
+}
+
+// meant finds a word in a list like "h265=hevc,avc=h264", of other names of
+// what is allowed.
+func meant(list, word string) []string {
+	for pair := range strings.SplitSeq(list, ",") {
+		if other, name, ok := strings.Cut(pair, "="); ok && strings.EqualFold(other, word) {
+			return []string{name}
+		}
+	}
+	return nil
 }
 
 func inRange(c Cursor, value float64, tag reflect.StructTag) bool {
