@@ -197,7 +197,7 @@ func wrap(text string, indent int) string {
 // market, is broken, where it can be after a slash or a hyphen.
 func words(text string, line int) []string {
 	var out []string
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		for rest := []rune(word); ; {
 			if line <= 0 || len(rest) <= line {
 				out = append(out, string(rest))

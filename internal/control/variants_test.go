@@ -57,16 +57,24 @@ func TestOtherWaysToDoTheWork(t *testing.T) {
 		says      string
 		on        string // the GPU that it would run on
 	}{
-		{"8-bit integers need no new card", inference + "precision: fp8\n", scheduler.RelaxPrecision,
-			inference + "precision: int8\n", "in int8 instead of fp8", "t4"},
+		{
+			"8-bit integers need no new card", inference + "precision: fp8\n", scheduler.RelaxPrecision,
+			inference + "precision: int8\n", "in int8 instead of fp8", "t4",
+		},
 		{"the cheapest is there already", inference + "precision: int8\n", scheduler.RelaxPrecision, "", "", ""},
 		{"no precision is named", inference, scheduler.RelaxPrecision, "", "", ""},
-		{"training in 8 bits is quicker", tuning + "model: {parameters: 7B}\nprecision: bf16\n", scheduler.RelaxPrecision,
-			tuning + "model: {parameters: 7B}\nprecision: fp8\n", "in fp8 instead of bf16", "l4"},
-		{"a smaller base fits a smaller card", tuning + "model: {parameters: 30B, method: lora}\n", scheduler.RelaxMethod,
-			tuning + "model: {parameters: 30B, method: qlora-2bit}\n", "by qlora-2bit instead of lora", "l4"},
-		{"nothing holds it as it is", tuning + "model: {parameters: 7B, method: full}\n", scheduler.RelaxMethod,
-			tuning + "model: {parameters: 7B, method: lora}\n", "instead of full", "l4"},
+		{
+			"training in 8 bits is quicker", tuning + "model: {parameters: 7B}\nprecision: bf16\n", scheduler.RelaxPrecision,
+			tuning + "model: {parameters: 7B}\nprecision: fp8\n", "in fp8 instead of bf16", "l4",
+		},
+		{
+			"a smaller base fits a smaller card", tuning + "model: {parameters: 30B, method: lora}\n", scheduler.RelaxMethod,
+			tuning + "model: {parameters: 30B, method: qlora-2bit}\n", "by qlora-2bit instead of lora", "l4",
+		},
+		{
+			"nothing holds it as it is", tuning + "model: {parameters: 7B, method: full}\n", scheduler.RelaxMethod,
+			tuning + "model: {parameters: 7B, method: lora}\n", "instead of full", "l4",
+		},
 		{"the scenario says the method", tuning + "model: {parameters: 30B}\n", scheduler.RelaxMethod, "", "", ""},
 		{"what serves is not trained", inference[:len("scenario: llm-batch\n")] + "model: {parameters: 30B, method: inference}\n", scheduler.RelaxMethod, "", "", ""},
 	} {

@@ -280,6 +280,15 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	for _, text := range []string{
+		"model: {parameters: 70B, method: qlora-4bit, context: 8k, batch: 4, layers: 80, hidden: 8192, heads: 64, kv_heads: 8}\nscenario: lora\nprecision: fp8",
+		"encode: {codec: av1, preset: p2, resolution: 1920x1080, fps: 29.97}\ndecode: {codec: hevc}\nscenario: transcode",
+		"encode: {codec: hevc, streams: 8, resolution: 4k}\nruntime: {cuda: \">=12.4 <13\", rocm: \">=6\"}",
+		"users: {count: 10, memory: 4GiB, resolution: 1440p, fps: 120, max_rtt: 20ms, from: [eu-west, london]}\nscenario: vdi",
+		"nodes: 8\nlauncher: mpi\nvalue_of_time: 5 USD\noutputs: {to: /out/x, size: 5GB}\ncheckpoint: {size: 20GB, interval: 5m}",
+	} {
+		f.Add([]byte("name: x\nrun: {command: [x]}\n" + text + "\n"))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		j, err := Parse("f.yaml", text)
 		if err != nil {
@@ -293,6 +302,13 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v\n%s", err, c)
 		}
 		j.WithDefaults()
+		if d, notes := j.Demand(); d.Held < 0 || d.PerGPU < 0 || d.FrameBuffer < 0 || strings.Contains(fmt.Sprint(notes), "({") {
+			t.Fatalf("%+v %v", d, notes)
+		}
+		j.Figure()
+		j.GPUIDs()
+		j.Class()
+		_ = j.PricedIn("USD")
 	})
 }
 
