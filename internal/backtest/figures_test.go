@@ -18,7 +18,7 @@ func TestFigures(t *testing.T) {
 		t.Skip("prints tables; run with -figures -v")
 	}
 	const traces = "../../../shared/traces/"
-	names := []string{"greedy", "up"}
+	names := []string{"cheapest-greedy", "ours"}
 	var b strings.Builder
 	row := func(cell string, r Result) {
 		fmt.Fprintf(&b, "| %s | %d | %.3f |", cell, r.Windows, r.Optimum.OverOnDemand)
@@ -60,7 +60,7 @@ func TestFigures(t *testing.T) {
 				}
 			}
 			fmt.Fprintf(&b, "| A %s, %v | %d | %.3f | %.3f | %d | %.3f | %d |\n", capture, fraction, windows, opt/float64(len(tab.pools)),
-				sum["greedy"]/opt, misses["greedy"], sum["up"]/opt, misses["up"])
+				sum["cheapest-greedy"]/opt, misses["cheapest-greedy"], sum["ours"]/opt, misses["ours"])
 		}
 	}
 	for _, free := range []bool{true, false} {

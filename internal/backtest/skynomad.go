@@ -14,6 +14,9 @@ type valuation struct {
 	of func(*nomad) float64
 	// longest is the cap on predicted lifetimes, 0 = none.
 	longest time.Duration
+	// once: each pool is probed once, at the start, as the released runs do;
+	// otherwise every two hours.
+	once bool
 }
 
 // The three forms of V that are written down (NSDI'27), with T the deadline, t
@@ -27,14 +30,14 @@ var (
 		return n.cod() * ((t + d) / n.remaining().Hours()) * (n.left().Hours() / (p + d))
 	}}
 	// The released V100 runs: Cod (T/(T−t)) ((P−p)/P), at least the cheapest spot.
-	rateV = valuation{of: func(n *nomad) float64 {
+	rateV = valuation{once: true, of: func(n *nomad) float64 {
 		v := n.cod() * (n.deadline().Hours() / n.remaining().Hours()) * (n.left().Hours() / n.length().Hours())
 		return max(v, n.price(cheapest(n.sight)[0]))
 	}}
 	// The released H100 runs: 1.2 × an estimated mixed price, lifetimes of at most
 	// two hours. The mix is not written down; here spot counts by the share of the
 	// tries that found any.
-	mixedV = valuation{longest: 2 * time.Hour, of: func(n *nomad) float64 {
+	mixedV = valuation{once: true, longest: 2 * time.Hour, of: func(n *nomad) float64 {
 		share := (n.ups + 1) / (n.tries + 1)
 		return 1.2 * (share*n.price(cheapest(n.sight)[0]) + (1-share)*n.cod())
 	}}
@@ -56,6 +59,9 @@ type nomad struct {
 func skynomad(v valuation) rule {
 	return func(s *sight) func() {
 		n := &nomad{sight: s, v: v, lives: make([]lives, s.pools()), next: probeEvery}
+		if v.once {
+			n.next = 0
+		}
 		s.before(func(pool int, up bool, at time.Duration) { n.lives[pool].see(up, at) })
 		return n.decide
 	}
@@ -68,7 +74,9 @@ func (n *nomad) decide() {
 		n.note(i)
 	}
 	if n.elapsed() >= n.next {
-		n.next += probeEvery
+		if n.next += probeEvery; n.v.once {
+			n.next = n.deadline()
+		}
 		for i := range n.pools() {
 			n.probe(i)
 			n.note(i)
