@@ -230,17 +230,17 @@ func (s *site) look(ctx context.Context, tables *state.State) {
 	if s.looks%60 != 0 {
 		return
 	}
-	before := tables.View()
-	stored, err := state.Open(ctx, tables.Store(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		if ctx.Err() == nil {
+	// In the writer: a commit is in the store before memory shows it.
+	_ = tables.Do(ctx, func(*state.Tx) error {
+		stored, err := state.Open(ctx, tables.Store(), slog.New(slog.DiscardHandler))
+		switch {
+		case err == nil:
+			s.breach(invariant.Tables(tables.View(), stored.View()))
+		case ctx.Err() == nil:
 			s.breach(err)
 		}
-		return
-	}
-	if tables.View().Revision == before.Revision && tables.Health() == nil {
-		s.breach(invariant.Tables(before, stored.View()))
-	}
+		return err
+	})
 }
 
 // Open serves outputs and inputs from the site's own folder.
