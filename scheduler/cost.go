@@ -64,7 +64,7 @@ type candidate struct {
 func Bound(o *Offer, limit money.Rate) money.Rate {
 	b := o.Price
 	if o.Market.Kind == providers.Spot {
-		b = (o.Price*13 + 9) / 10
+		b = more(o.Price, o.Price/10*3+(o.Price%10*3+9)/10)
 		if o.Reference > 0 {
 			b = min(b, max(o.Reference, o.Price))
 		}
@@ -119,8 +119,8 @@ func (a *ask) loadOf(g *Group, running int) load {
 		left = 1
 	}
 	l := load{
-		task: max(time.Millisecond, time.Duration(float64(task)*left)), reference: 1, left: left, source: source,
-		stage: max(0, g.Work.Stage), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
+		task: part(task, left), reference: 1, left: left, source: source,
+		stage: min(max(0, g.Work.Stage), farAway), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
 		nodes: g.Needs.nodes(),
 	}
 	l.saves, l.value = g.Work.Saves, max(0, g.Value)
@@ -139,7 +139,7 @@ func (a *ask) loadOf(g *Group, running int) load {
 	usual := l.task
 	if l.rates = g.Work.Rates; l.rates != nil {
 		if e, ok := l.rates.Pool(anywhere); ok {
-			usual = max(time.Millisecond, time.Duration(float64(e.Time)*left))
+			usual = part(e.Time, left)
 		}
 	}
 	if l.atRisk = g.AtRisk; l.atRisk <= 0 || l.atRisk > usual {
@@ -193,7 +193,7 @@ func (c *candidate) done(now time.Time) time.Time { return now.Add(c.delay + c.w
 // work is the running time of each slot: its tasks, with all that they fetch but
 // for the first.
 func (c *candidate) work() time.Duration {
-	return time.Duration(c.rounds)*c.round() - c.in
+	return often(c.rounds, c.round()) - c.in
 }
 
 // view shows a candidate to the policy: one task's share of the machine.
@@ -202,9 +202,9 @@ func (c *candidate) view() policy.Candidate {
 	if c.offer.Market.Kind == providers.Spot {
 		kind = policy.Spot
 	}
-	tasks := money.Rate(c.tasks)
+	price := max(0, (times(c.nodes, c.price)-1)/money.Rate(c.tasks)+1)
 	return policy.Candidate{
-		Market: c.name, Kind: kind, Price: (c.price*money.Rate(c.nodes) + tasks - 1) / tasks, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
+		Market: c.name, Kind: kind, Price: price, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
 		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
@@ -237,18 +237,17 @@ func (c *candidate) option(l *load, limit money.Rate) Option {
 		if err != nil {
 			return money.MaxAmount
 		}
-		return a * money.Amount(c.nodes) / money.Amount(c.tasks)
+		return times(c.nodes, a) / money.Amount(c.tasks)
 	}
 	take := func(a money.Amount) money.Amount {
 		a = min(left, max(0, a))
 		left -= a
 		return a
 	}
-	rounds := time.Duration(c.rounds)
 	p.Boot = take(exact(c.boot))
-	p.Work = take(exact(rounds * c.task))
-	p.Staging = take(exact(rounds * (c.in + c.out)))
-	p.Saves = take(exact(rounds * c.saved))
+	p.Work = take(exact(often(c.rounds, c.task)))
+	p.Staging = take(exact(often(c.rounds, c.in+c.out)))
+	p.Saves = take(exact(often(c.rounds, c.saved)))
 	if c.offer.Market.Kind == providers.Spot {
 		p.Redo = take(exact(c.hold) - p.Boot - p.Work - p.Staging - p.Saves)
 	}

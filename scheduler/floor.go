@@ -50,7 +50,7 @@ func (p *pass) soonest(l *load, f fitted, e estimate) time.Duration {
 		least = min(least, r.boot)
 	}
 	in, out := l.in(bps, slots), l.out(bps, slots)
-	return least + time.Duration(l.rounds(1, slots))*(in+e.task+out) - out
+	return least + often(l.rounds(1, slots), in+e.task+out) - out
 }
 
 // floor is how many of a machine's hours one task costs at the least on a fit,

@@ -32,11 +32,11 @@ type use struct {
 }
 
 func (u use) plus(o use) use {
-	return use{u.tasks + o.tasks, u.machines + o.machines, u.gpus + o.gpus, u.perHour + o.perHour}
+	return use{u.tasks + o.tasks, u.machines + o.machines, u.gpus + o.gpus, more(u.perHour, o.perHour)}
 }
 
 func (u use) times(n int) use {
-	return use{u.tasks * n, u.machines * n, u.gpus * float64(n), u.perHour * money.Rate(n)}
+	return use{u.tasks * n, u.machines * n, u.gpus * float64(n), times(n, u.perHour)}
 }
 
 // meter counts what is in use under one set of limits.

@@ -386,7 +386,7 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 	}
 	v.Total = v.Left
 	if g.Left > 0 && g.Left < 1 {
-		v.Total = time.Duration(float64(v.Left) / g.Left)
+		v.Total = part(v.Left, 1/g.Left)
 	}
 	d := policy.Decide(v)
 	if d.Market >= 0 {

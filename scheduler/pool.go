@@ -307,13 +307,13 @@ func (p *pass) worth(c *class, l *load, b *bucket, f fitted, r *host) bool {
 	slots := int(f.slots)
 	task += l.in(b.shape.NetworkBps, slots) + l.out(b.shape.NetworkBps, slots)
 	rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{round: task, slots: slots, billing: r.billing, price: r.price, guess: e.source == Assumed}), slots)
-	busy := time.Duration(rounds) * task
+	busy := often(rounds, task)
 	if r.billing.Unit >= longUnit && !r.machine.Born.IsZero() {
 		lived := max(1, p.Now.Sub(r.machine.Born))
 		busy = r.billing.Paid(lived+busy) - r.billing.Paid(lived)
 	}
 	cost, err := money.Charge(busy, r.price, money.Billing{Unit: time.Nanosecond})
-	return err == nil && cost*money.Amount(l.nodes)/money.Amount(max(1, min(rounds*slots, l.waiting))) <= best.per
+	return err == nil && times(l.nodes, cost)/money.Amount(max(1, min(rounds*slots, l.waiting))) <= best.per
 }
 
 // occupy puts n tasks on a machine.

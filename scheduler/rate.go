@@ -42,9 +42,14 @@ type estimate struct {
 }
 
 // times is the estimate of a part of a task.
-func (e estimate) times(part float64) estimate {
-	e.task = max(time.Millisecond, time.Duration(float64(e.task)*part))
+func (e estimate) times(share float64) estimate {
+	e.task = part(e.task, share)
 	return e
+}
+
+// part is a share of a length, of a millisecond at least.
+func part(d time.Duration, share float64) time.Duration {
+	return max(time.Millisecond, time.Duration(min(float64(d)*share, float64(farAway))))
 }
 
 // pace is how long a whole task takes on the machines with one model of GPU.

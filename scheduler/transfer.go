@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 	"time"
 
@@ -60,11 +61,11 @@ func (l *load) flow(flows []Flow) {
 	for i := range flows {
 		switch f := &flows[i]; f.Way {
 		case Fetch:
-			l.fetch += f.Bytes
+			l.fetch = more(l.fetch, f.Bytes)
 		case Send:
-			l.send += f.Bytes
+			l.send = more(l.send, f.Bytes)
 		case Keep:
-			l.keep += f.Bytes
+			l.keep = more(l.keep, f.Bytes)
 		}
 	}
 }
@@ -118,22 +119,24 @@ func (p *pass) transfer(c *class, provider, name string) *transfer {
 	return t
 }
 
-// more adds amounts; what does not fit is [money.MaxAmount].
-func more(a, b money.Amount) money.Amount {
-	s, err := money.Add(a, b)
-	if err != nil {
-		return money.MaxAmount
+// more adds amounts of money, bytes or time; what does not fit is the most that does.
+func more[T ~int64](a, b T) T {
+	if s := a + b; b <= 0 || s > a {
+		return s
 	}
-	return s
+	return math.MaxInt64
 }
 
 // times is n times an amount, in the same way.
-func times(n int, a money.Amount) money.Amount {
-	if a > 0 && n > 0 && money.MaxAmount/a < money.Amount(n) {
-		return money.MaxAmount
+func times[T ~int64](n int, a T) T {
+	if a > 0 && n > 0 && math.MaxInt64/a < T(n) {
+		return math.MaxInt64
 	}
-	return money.Amount(n) * a
+	return T(n) * a
 }
+
+// often is a length n times over, bounded like [farAway].
+func often(n int, d time.Duration) time.Duration { return min(times(n, d), 10*farAway) }
 
 // moving is how long bytes take on a slot's share of a machine's link. What a
 // machine's slots fetch, they fetch at once.
@@ -152,10 +155,14 @@ func moving(bytes, bps int64, slots int) time.Duration {
 const farAway = 10 * 365 * 24 * time.Hour
 
 // in is how long a task fetches before it starts, on a slot.
-func (l *load) in(bps int64, slots int) time.Duration { return l.stage + moving(l.fetch, bps, slots) }
+func (l *load) in(bps int64, slots int) time.Duration {
+	return l.stage + moving(l.fetch, bps, min(slots, l.waiting))
+}
 
 // out is how long it sends when it is done.
-func (l *load) out(bps int64, slots int) time.Duration { return moving(l.send, bps, slots) }
+func (l *load) out(bps int64, slots int) time.Duration {
+	return moving(l.send, bps, min(slots, l.waiting))
+}
 
 // saving is how a task of that length saves in a market: how often, and how much
 // longer it takes for that. Saves by an interval that was asked for are made
@@ -173,12 +180,12 @@ func (l *load) saving(task, save time.Duration, history policy.History, spot boo
 		}
 	}
 	n = int(min((task-1)/every, 1<<20)) // none at the very end
-	return every, time.Duration(n) * save, n
+	return every, min(often(n, save), farAway), n
 }
 
 // saveTime is how long one save holds up a task.
 func (l *load) saveTime(bps int64, slots int) time.Duration {
-	return cmp.Or(l.saves.Time, moving(l.keep, bps, slots), assumedSave)
+	return cmp.Or(min(l.saves.Time, farAway), moving(l.keep, bps, min(slots, l.waiting)), assumedSave)
 }
 
 // assumptions is what an option's estimate takes for granted or leaves out.

@@ -145,7 +145,7 @@ func (p *pass) turn(project string) {
 
 // had is the money of a project for its share, in the window and in this pass.
 func (p *pass) had(project string) money.Amount {
-	had := p.Spent[project] + p.given[project]
+	had := more(p.Spent[project], p.given[project])
 	if share := p.Settings.Shares[project]; share > 1 {
 		had /= money.Amount(share)
 	}
@@ -158,5 +158,5 @@ func (p *pass) give(project string, l *Launch, billing money.Billing) {
 	if err != nil {
 		return // more than money can count: it has no lease either
 	}
-	p.given[project] = p.given[project] + cost
+	p.given[project] = more(p.given[project], cost)
 }

@@ -25,7 +25,7 @@ func (l *load) due(now time.Time) bool { return l.deadline.After(now) }
 // for now: half of it where the work can be interrupted, so that it may be tried
 // on spot and still be in time.
 func (l *load) room(now time.Time, boot, margin time.Duration) time.Duration {
-	room := l.deadline.Sub(now) - boot - margin
+	room := min(l.deadline.Sub(now), 10*farAway) - boot - margin
 	if l.stoppable {
 		room /= 2
 	}
@@ -72,12 +72,18 @@ func (l *load) cheapest(most time.Duration, s slot) time.Duration {
 	if s.billing.Unit < longUnit {
 		return most
 	}
+	units := func(rounds time.Duration) time.Duration {
+		return s.billing.Paid(s.boot+often(int(rounds), s.round)) / s.billing.Unit
+	}
 	best, least := most, time.Duration(math.MaxInt64)
 	for m := (all + most - 1) / most; m <= min(all, (all+most-1)/most+widths-1); m++ {
+		n := (all + m - 1) / m
+		if (all+n-1)/n < m {
+			continue // slots that take n make do with fewer machines
+		}
 		each, rest := all/m, all%m // rounds of each, and how many machines have one more
-		paid := rest*s.billing.Paid(s.boot+(each+1)*s.round) + (m-rest)*s.billing.Paid(s.boot+each*s.round)
-		if paid < least {
-			best, least = (all+m-1)/m, paid
+		if paid := rest*units(each+1) + (m-rest)*units(each); paid < least {
+			best, least = n, paid
 		}
 	}
 	return best

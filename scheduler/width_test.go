@@ -173,3 +173,28 @@ func TestAWidthHolds(t *testing.T) {
 		}
 	})
 }
+
+// TestAWidthThatFillsItsHours: three machines would do nine tasks of 2h20m1s by then,
+// each in one second more than seven hours; five leave less of their hours unused.
+func TestAWidthThatFillsItsHours(t *testing.T) {
+	a := array{tasks: 9, slots: 1, task: 8401 * time.Second, unit: time.Hour}
+	for left, want := range map[time.Duration]int{4*time.Hour + 40*time.Minute + 3*time.Second: 5, 7*time.Hour + 3*time.Second: 5} {
+		if d := scheduler.Plan(a.world(left).Snap(), nil).Decisions[0]; d.Launched != want {
+			t.Errorf("%d machines are launched with %v left, want %d", d.Launched, left, want)
+		}
+	}
+}
+
+// TestALoneTaskHasTheLinkToItself: what a machine could run beside it fetches nothing.
+func TestALoneTaskHasTheLinkToItself(t *testing.T) {
+	for tasks, want := range map[int]time.Duration{1: 8 * time.Second, 3: 24 * time.Second, 9: 64 * time.Second} {
+		a := array{tasks: tasks, slots: 8, task: time.Hour, unit: time.Second}
+		w := a.world(24 * time.Hour)
+		w.Offers[0].NetworkBps = 1e9
+		w.Groups[0].Deadline = time.Time{}
+		w.Groups[0].Work.Flows = []scheduler.Flow{{What: "inputs", Way: scheduler.Fetch, Bytes: 1e9}}
+		if b := scheduler.Plan(w.Snap(), nil).Decisions[0].Best[0]; b.Delay != want {
+			t.Errorf("%d tasks on %d slots fetch for %v, want %v", tasks, b.Slots, b.Delay, want)
+		}
+	}
+}
