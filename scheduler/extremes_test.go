@@ -40,8 +40,10 @@ func TestExtremesNeverWrap(t *testing.T) {
 		size := func(what string) int64 { return pick(t, what, 0, 1, int64(1e15), math.MaxInt64) }
 		at := egress.Place{Cloud: "aws", Region: "us-east-1"}
 		g.Work.Flows = []scheduler.Flow{
-			{What: "inputs", Way: scheduler.Fetch, Bytes: size("in"), At: at}, {What: "inputs", Way: scheduler.Fetch, Bytes: size("more"), At: at},
-			{What: "outputs", Way: scheduler.Send, Bytes: size("out"), At: at}, {What: "checkpoint", Way: scheduler.Keep, Bytes: size("keep"), At: at},
+			{What: "inputs", Way: scheduler.Fetch, Bytes: size("in"), At: at},
+			{What: "inputs", Way: scheduler.Fetch, Bytes: size("more"), At: at},
+			{What: "outputs", Way: scheduler.Send, Bytes: size("out"), At: at},
+			{What: "checkpoint", Way: scheduler.Keep, Bytes: size("keep"), At: at},
 		}
 		if g.Interruptible = a.stoppable; a.stoppable {
 			g.Work.Saves = scheduler.Saves{On: true, Every: pick(t, "every", 0, time.Second, time.Hour)}
