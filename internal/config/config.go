@@ -155,9 +155,9 @@ func (Project) RefusedKeys() map[string]string {
 
 // Limits bound what is in use at once. What is not given is not limited.
 type Limits struct {
-	Tasks    int             `json:"tasks" min:"0" max:"1000000" doc:"tasks that run"`
-	Machines int             `json:"machines" min:"0" max:"1000000" doc:"machines, from the wish for one until its provider says that it is gone"`
-	GPUs     int             `json:"gpus" min:"0" max:"1000000" doc:"GPUs of those machines"`
+	Tasks    int             `json:"tasks" min:"1" max:"1000000" doc:"tasks that run"`
+	Machines int             `json:"machines" min:"1" max:"1000000" doc:"machines, from the wish for one until its provider says that it is gone"`
+	GPUs     int             `json:"gpus" min:"1" max:"1000000" doc:"GPUs of those machines"`
 	PerHour  *quantity.Money `json:"per_hour" doc:"what those machines may cost per hour in all, by the prices that they are bound to"`
 }
 
@@ -214,7 +214,7 @@ type Leases struct {
 type Bounds struct {
 	RunningPerProject int             `json:"running_per_project" min:"1" max:"1000000" doc:"most tasks of a project at once that has no limit of its own"`
 	Machines          int             `json:"machines" min:"1" max:"1000000" doc:"most machines at once, over all providers"`
-	GPUs              int             `json:"gpus" min:"0" max:"1000000" doc:"most GPUs at once, over all providers; default: no limit"`
+	GPUs              int             `json:"gpus" min:"1" max:"1000000" doc:"most GPUs at once, over all providers; default: no limit"`
 	PerHour           *quantity.Money `json:"per_hour" doc:"what all machines may cost per hour, by the prices that they are bound to; default: no limit"`
 	Launches          int             `json:"launches" min:"1" max:"1000" doc:"most launches under way at one provider"`
 	Workdir           quantity.Size   `json:"workdir" doc:"largest working directory that may be uploaded"`

@@ -26,3 +26,32 @@ func TestACommitmentThatWouldNeverCountIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A limit of nothing reads like a ban, and would be none: it is refused, like every
+// limit that is no number of things.
+func TestALimitOfNothingIsRefused(t *testing.T) {
+	for _, where := range []string{
+		"limits: {%s}\n",
+		"providers:\n  - name: a\n    type: simcloud\n    limits: {%s}\n",
+		"projects:\n  - name: a\n    limits: {%s}\n",
+		"queues:\n  - name: a\n    limits: {%s}\n",
+	} {
+		for _, limit := range []string{"tasks: 0", "machines: 0", "machines: -1", "gpus: 0", "gpus: -2", "gpus: .nan", "gpus: 1e30", "per_hour: 0 USD", "per_hour: -1 USD", "per_hour: 1e99 USD", "per_hour: .nan"} {
+			if _, err := config.Parse("c.yaml", []byte(strings.ReplaceAll(where, "%s", limit)), nil); err == nil || !strings.Contains(err.Error(), strings.Split(limit, ":")[0]) {
+				t.Errorf("%q in %q: %v", limit, where, err)
+			}
+		}
+	}
+}
+
+// Rules that allow nothing would allow all.
+func TestRulesOfNothingAreRefused(t *testing.T) {
+	for _, list := range []string{"gpu", "kinds", "providers", "regions"} {
+		for _, where := range []string{"projects", "queues"} {
+			_, err := config.Parse("c.yaml", []byte(where+":\n  - name: a\n    rules: {"+list+": []}\n"), nil)
+			if err == nil || !strings.Contains(err.Error(), "rules."+list) {
+				t.Errorf("%s of %s: %v", list, where, err)
+			}
+		}
+	}
+}

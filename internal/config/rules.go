@@ -49,9 +49,20 @@ func (k checker) money(at string, m *quantity.Money) {
 	}
 }
 
+// some refuses a list of nothing, which would allow all.
+func (k checker) some(at string, list []string) {
+	if list != nil && len(list) == 0 && !k.Faulty(at) {
+		k.Errorf(at, "leave it out to allow all", "expected at least one, found none")
+	}
+}
+
 func (k checker) rules(at string, l *Limits, r *Rules) {
 	k.money(at+".limits.per_hour", l.PerHour)
 	k.money(at+".rules.max_price", r.MaxPrice)
+	k.some(at+".rules.gpu", r.GPU)
+	k.some(at+".rules.kinds", r.Kinds)
+	k.some(at+".rules.providers", r.Providers)
+	k.some(at+".rules.regions", r.Regions)
 	for n, name := range r.GPU {
 		where := fmt.Sprintf("%s.rules.gpu[%d]", at, n)
 		_, err := gpu.Builtin().Resolve(name)
