@@ -157,7 +157,7 @@ func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, 
 			end(row)
 			return nil
 		}
-		return inputError("%s: hole at row %d (t=%d): %s; give whole data, or replay the stretches on either side of holes",
+		return inputError("%s: hole at row %d (t=%d): %s; give whole data, or replay the stretches on either side of holes (--split)",
 			avail.path, row+2, avail.t[row], fmt.Sprintf(format, args...))
 	}
 	for r := range avail.t {

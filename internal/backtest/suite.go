@@ -107,13 +107,16 @@ func cells() []cell {
 	} {
 		all = append(all, cell{
 			"C", fmt.Sprintf("H100, gang %d, %vh in %vh", c.gang, c.length, c.deadline), h100,
-			Options{Gang: c.gang, Length: hours(c.length), Deadline: hours(c.deadline), Delay: 12 * time.Minute,
-				Checkpoint: 50, Egress: "0.02", SplitAtHoles: true},
+			Options{
+				Gang: c.gang, Length: hours(c.length), Deadline: hours(c.deadline), Delay: 12 * time.Minute,
+				Checkpoint: 50, Egress: "0.02", SplitAtHoles: true,
+			},
 		})
 	}
+	// One pool of this capture ends early, so what is used is where all go on.
 	return append(all, cell{
-		// One pool of this capture ends early, so what is used is where all go on.
-		"C", "V100, gang 4, 40h in 50h", []string{"aws-v100x4-2023-08/count"},
+		"C", "V100, gang 4, 40h in 50h",
+		[]string{"aws-v100x4-2023-08/count"},
 		Options{Gang: 4, Length: hours(40), Deadline: hours(50), Delay: 12 * time.Minute, Checkpoint: 50, SplitAtHoles: true},
 	})
 }
