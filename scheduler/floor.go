@@ -62,7 +62,7 @@ func (p *pass) floor(l *load, f fitted, e estimate) float64 {
 	round := l.in(bps, slots) + e.task + l.out(bps, slots)
 	least := 0.0
 	for i, r := range p.regimes {
-		rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{boot: r.boot, round: round, slots: slots, billing: l.loose(r.billing, e), price: money.Rate(money.Unit), guess: e.source == Assumed}), slots)
+		rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{boot: r.boot, round: round, tail: r.tail, slots: slots, billing: l.loose(r.billing, e), price: math.MaxInt64, guess: e.source == Assumed}), slots)
 		hold := (r.boot + r.tail).Seconds() + float64(rounds)*round.Seconds()
 		each := max(0, hold-forgiven) / float64(rounds*min(slots, l.waiting))
 		if i == 0 || each < least {

@@ -382,6 +382,10 @@ func TestEarlyStopLosesNothing(t *testing.T) {
 		}
 		g := genGroup(t, 0)
 		g.Waiting, g.Limit, g.Held, g.Opens, g.NotBefore = max(1, g.Waiting), -1, reason.Reason{}, time.Time{}, time.Time{}
+		if chance(t, "rushed", 30) { // a deadline makes slots take many tasks, and the worth of time fewer
+			g.Waiting, g.Value = pick(t, "many", 20, 500), pick(t, "worth", money.Rate(money.Unit)/100, money.Rate(money.Unit), 1000*money.Rate(money.Unit))
+			g.Work.Task, g.Deadline = pick(t, "each", time.Minute, 10*time.Minute), w.Now.Add(pick(t, "until", 10*time.Hour, 100*time.Hour))
+		}
 		w.Groups = []scheduler.Group{g}
 		s := w.Snap()
 		d := scheduler.Plan(s, nil).Decisions[0]
