@@ -347,7 +347,17 @@ func nothingFits(ch *choice) reason.Reason {
 	if !ch.closest.IsZero() {
 		return reason.New("no_offer_fits", "closest", ch.closest, "offers", ch.considered)
 	}
+	// That other GPUs and places are not asked for says little: what keeps the rest
+	// is the telling one.
+	if i := slices.IndexFunc(ch.reasons, func(c Count) bool { return !slices.Contains(notAsked, c.Code) }); i > 0 {
+		return reason.New("no_offer_fits", "asked", ch.reasons[i].Sample, "offers", ch.considered)
+	}
 	return reason.New("no_offer_fits", "top", ch.reasons[0].Sample, "offers", ch.considered)
+}
+
+// notAsked are the reasons against offers of what the job does not name.
+var notAsked = []reason.Code{
+	"no_gpu", "gpu_other", rulingCodes[noAccount], rulingCodes[providerNotAsked], rulingCodes[regionNotAsked], rulingCodes[zoneNotAsked],
 }
 
 func chosenFirst(list []Option, chosen Option) []Option {

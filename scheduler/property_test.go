@@ -544,7 +544,7 @@ func TestARelaxedConstraintNeverCostsMore(t *testing.T) {
 			lift(&other.Groups[0].Needs)
 			after := scheduler.Plan(other.Snap(), nil).Decisions[0]
 			if cost(&after) > cost(&before) {
-				t.Fatalf("without %s a task costs %s instead of %s", relax, cost(&after), cost(&before))
+				t.Fatalf("without %s a task costs %s instead of %s:\n%+v\ninstead of\n%+v", relax, cost(&after), cost(&before), after.Best, before.Best)
 			}
 			c, ok := said[relax]
 			if helps := cost(&after) < cost(&before); helps && !ok || ok && c.Option.Cost.Total+c.Option.Cost.Waiting != cost(&after) {

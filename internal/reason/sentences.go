@@ -5,7 +5,7 @@ package reason
 // after start.
 var Sentences = map[Code]string{
 	// Why a task waits.
-	"no_offer_fits":    "none of {offers|offer} fits[; those that would: {closest}][; the most common reason: {top}]",
+	"no_offer_fits":    "none of {offers|offer} fits[; those that would: {closest}][; of those that were asked for: {asked}][; the most common reason: {top}]",
 	"all_cooled_down":  "every fitting offer is cooling down after failed launches or preemptions, until {until}",
 	"over_budget":      "{budget|budget} has {free|money} USD free of {cap|money}, and the lease needs {need|money}",
 	"price_over_max":   "its price of {price|rate}/h is above the job's limit of {max|rate}/h",
