@@ -67,6 +67,9 @@ var relaxations = [...]Relax{
 // otherwise lifts one constraint at a time. The owner's rules hold meanwhile; where
 // they alone stand in the way of what would help, that is said.
 func (p *pass) otherwise(g *Group, d *Decision, as *choice) []Counterfactual {
+	if !g.Held.IsZero() {
+		return nil // whatever the job asks for, it would still be held
+	}
 	o := outlook{pass: p, group: g, now: as.ready(), held: d.Wait && d.Placed == 0 && (d.Why.Code == "outside_window" || d.Why.Code == "deadline_passed")}
 	for _, relax := range relaxations {
 		if other, changed := g.without(relax); changed {

@@ -8,6 +8,7 @@ import (
 	"gpubroker/internal/control"
 	"gpubroker/internal/gpu"
 	"gpubroker/internal/money"
+	"gpubroker/internal/reason"
 	"gpubroker/internal/spec"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
@@ -15,7 +16,7 @@ import (
 
 // explained is the explanation of a job that is alone in a market of four spot
 // machines with one GPU each, at prices in cents.
-func explained(t *testing.T, text string) scheduler.Explanation {
+func explained(t *testing.T, text string, held reason.Reason) scheduler.Explanation {
 	t.Helper()
 	job, err := spec.Parse("job.yaml", []byte("name: x\nrun: {command: [x]}\ncheckpoint: {interval: 5m}\nmax_duration: 100h\n"+text))
 	if err != nil {
@@ -38,6 +39,7 @@ func explained(t *testing.T, text string) scheduler.Explanation {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
+	s.Groups[0].Held = held
 	e, ok := scheduler.Explain(s, nil, s.Groups[0].ID)
 	if !ok {
 		t.Fatalf("%s: nothing is explained", text)
@@ -78,7 +80,7 @@ func TestOtherWaysToDoTheWork(t *testing.T) {
 		{"the scenario says the method", tuning + "model: {parameters: 30B}\n", scheduler.RelaxMethod, "", "", ""},
 		{"what serves is not trained", inference[:len("scenario: llm-batch\n")] + "model: {parameters: 30B, method: inference}\n", scheduler.RelaxMethod, "", "", ""},
 	} {
-		e := explained(t, c.job)
+		e := explained(t, c.job, reason.Reason{})
 		var found []scheduler.Counterfactual
 		for _, o := range e.Otherwise {
 			if o.Relax == c.relax {
@@ -99,7 +101,7 @@ func TestOtherWaysToDoTheWork(t *testing.T) {
 		if !strings.Contains(got.Why.String(), c.says) || got.Option.Market.Type != c.on {
 			t.Errorf("%s: %q on %s, want %q on %s", c.name, got.Why, got.Option.Market.Type, c.says, c.on)
 		}
-		then := explained(t, c.other)
+		then := explained(t, c.other, reason.Reason{})
 		if len(then.Options) == 0 || then.Options[0].Cost.Total != got.Option.Cost.Total || then.Options[0].Market != got.Option.Market {
 			t.Errorf("%s: said to cost %s on %s, and costs %+v", c.name, got.Option.Cost.Total, got.Option.Market, then.Options)
 		}
@@ -108,6 +110,19 @@ func TestOtherWaysToDoTheWork(t *testing.T) {
 			t.Errorf("%s: nothing is usable, and it saves %s and costs %s", c.name, got.Saves, got.Costs)
 		case len(e.Options) > 0 && (got.Costs != 0 || got.Saves != e.Options[0].Cost.Total-got.Option.Cost.Total || got.Saves <= 0):
 			t.Errorf("%s: saves %s and costs %s, of %s", c.name, got.Saves, got.Costs, e.Options[0].Cost.Total)
+		}
+	}
+}
+
+// What is held would be held whatever it asked for: nothing is suggested.
+func TestNothingElseHelpsWhatIsHeld(t *testing.T) {
+	const job = "resources: {gpu: l4, max_price: 0.10 USD}\n"
+	if e := explained(t, job, reason.Reason{}); len(e.Otherwise) == 0 {
+		t.Fatal("nothing is suggested to a job that fits nowhere")
+	}
+	for _, held := range []reason.Reason{reason.New("held", "by", "maria"), reason.New("scenario_unknown", "scenario", "house-lora")} {
+		if e := explained(t, job, held); len(e.Otherwise) > 0 || e.Decision.Why.Code != held.Code || e.Change == "" {
+			t.Errorf("%s: waits for %q, and suggested is %v", e.Decision.Why, e.Change, e.Otherwise)
 		}
 	}
 }

@@ -60,7 +60,7 @@ type Profile struct {
 	Why           map[string]string `json:"why,omitempty" doc:"why it asks for an attribute, for fabric or for rdma"`
 	Prefer        []Preference      `json:"prefer,omitempty" doc:"what is better to have; advice for people, the cost to finish decides"`
 	Interruptible Interruptible     `json:"interruptible" enum:"auto,with-checkpoint,never" doc:"when it may run on machines that can be taken away"`
-	Checkpoint    quantity.Duration `json:"checkpoint,omitzero" doc:"interval of saves where nothing better is known"`
+	Checkpoint    quantity.Duration `json:"checkpoint,omitzero" above:"zero" doc:"interval of saves where nothing better is known"`
 	Slots         int               `json:"slots,omitzero" min:"1" max:"64" doc:"tasks that share a GPU by default"`
 	Share         Share             `json:"share,omitzero" enum:"gpu,fraction,machine" doc:"least that a task is given: gpu (default), fraction (a machine with a share of a GPU will do), machine (from two GPUs on, the machine alone)"`
 	Method        string            `json:"method,omitzero" enum:"full,full-bf16,lora,qlora-8bit,qlora-4bit,qlora-2bit,inference" doc:"what is done with a model, unless the job says"`
@@ -117,6 +117,18 @@ func tighter(need, own gpu.Want) gpu.Want {
 	need.Number = max(need.Number, own.Number)
 	need.Flag = need.Flag || own.Flag
 	return need
+}
+
+// Loosened is the first requirement by name of which own asks for less, which would
+// do nothing: [Profile.Merge] keeps it. It is "" when there is none.
+func (p Profile) Loosened(own Requirements) (name string, need gpu.Want) {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		need, required := p.Require[name]
+		if required && own[name].String() != need.String() && tighter(need, own[name]).String() == need.String() {
+			return name, need
+		}
+	}
+	return "", gpu.Want{}
 }
 
 // CheckPlacement returns why machines are not for this work although their GPU

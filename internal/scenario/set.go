@@ -71,6 +71,9 @@ func (p Profile) withDefaults() Profile {
 // Report records a fault at a key of a profile.
 type Report = func(key, hint, format string, args ...any)
 
+// describing are the keys of a spec that may describe the work.
+var describing = []string{"model", "precision", "encode", "decode", "users", "runtime", "nodes", "work"}
+
 // check refuses a profile by which nothing could be planned.
 func (p Profile) check(report Report) {
 	for _, k := range []struct{ key, value, hint string }{
@@ -88,6 +91,11 @@ func (p Profile) check(report Report) {
 	for _, key := range slices.Sorted(maps.Keys(p.Why)) {
 		if _, ok := gpu.FindAttribute(key); !ok && key != "fabric" && key != "rdma" {
 			report("why."+key, nearest.Hint(key, gpu.AttributeNames()), "GPUs have no attribute of this name")
+		}
+	}
+	for i, key := range p.Describe {
+		if !slices.Contains(describing, key) {
+			report(fmt.Sprintf("describe[%d]", i), cmp.Or(nearest.Hint(key, describing), "known: "+strings.Join(describing, ", ")), "no key %q of a spec describes the work", key)
 		}
 	}
 	for _, f := range gpu.Builtin().All() {
@@ -175,6 +183,9 @@ func (s *Set) With(own []Profile, report func(i int, key, hint, format string, a
 				message, hint := all.Why(p.Extends)
 				fault("extends", hint, "%s above it", message)
 				continue
+			}
+			if name, need := base.Loosened(p.Require); name != "" {
+				fault("require."+name, "leave it out, or ask for more", "asks for less than %s requires, which is %s", base.Name, need)
 			}
 			p = p.from(base)
 		}

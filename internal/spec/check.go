@@ -274,6 +274,10 @@ func checkFit(j *Job, report reporter) {
 	}
 	profile := j.profile
 	own := j.Requirements()
+	if name, need := profile.Loosened(j.Resources.Require); name != "" {
+		report("resources.require."+name, "leave it out, or name another scenario", "asks for less than %s requires, which is %s", profile.Name, need)
+		return
+	}
 	if ids := j.GPUIDs(); len(ids) > 0 {
 		var reasons []string
 		waive := ""

@@ -132,6 +132,8 @@ func TestDescriptionsThatMeanNothing(t *testing.T) {
 		"scenario: vdi\nusers: {count: 3}\nnodes: 4":               "nodes: each of the users is a seat",
 		"scenario: vdi\nusers: {count: 3, memory: 0GiB}":           "users.memory: expected more than zero, found 0GiB",
 		"outputs: {to: /out/x, size: 0GB}":                         "outputs.size: expected more than zero",
+		"scenario: transcode\nresources: {require: {encoders: 0}}": "resources.require.encoders: asks for less than transcode requires, which is 1",
+		"scenario: cfd\nresources: {require: {ecc: false}}":        "resources.require.ecc: asks for less than cfd requires, which is true",
 		"max_duration: 0s":                                         "max_duration: expected more than zero",
 
 		"resources: {gpu: none}\nprecision: fp32":                          "precision: the job asks for no GPU",
