@@ -141,17 +141,22 @@ func format(n int64) string {
 }
 
 // Round returns the amount rounded half away from zero to the given number of
-// decimals, for tables.
+// decimals, for tables; at the ends of the range, where that does not fit, towards
+// zero.
 func (a Amount) Round(decimals int) Amount {
 	step := Amount(1)
 	for range 9 - decimals {
 		step *= 10
 	}
-	half := step / 2
+	down, rest := a/step*step, a%step
+	up := step
 	if a < 0 {
-		half = -half
+		rest, up = -rest, -step
 	}
-	return (a + half) / step * step
+	if sum := down + up; step > 1 && rest >= step/2 && (sum > down) == (up > 0) {
+		return sum
+	}
+	return down
 }
 
 // Short returns the amount rounded for a sentence: to two decimals, and where

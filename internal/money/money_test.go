@@ -123,6 +123,22 @@ func FuzzParseRoundTrip(f *testing.F) {
 	})
 }
 
+func TestRoundAtTheEndsOfTheRange(t *testing.T) {
+	for _, a := range []Amount{MaxAmount, -MaxAmount, -MaxAmount - 1} {
+		for decimals := range 10 {
+			got := a.Round(decimals)
+			if (got < 0) != (a < 0) {
+				t.Errorf("%d decimals of %s: %s", decimals, a, got)
+			}
+		}
+	}
+	for in, want := range map[Amount]Amount{15: 20, 14: 10, -15: -20, -14: -10, 0: 0, 5: 10, 4: 0} {
+		if got := in.Round(8); got != want {
+			t.Errorf("%d rounded to tens is %d, want %d", in, got, want)
+		}
+	}
+}
+
 func TestShortKeepsTwoDigits(t *testing.T) {
 	for in, want := range map[string]string{
 		"0": "0.00", "12.345": "12.35", "0.126": "0.13", "0.0126": "0.013", "0.000543": "0.00054", "-0.000543": "-0.00054",
