@@ -91,7 +91,7 @@ outputs: {to: "out/{{index}}.txt"}
 	}
 	text, stderr, code, err := s.Run(s.ctx, "plan", job)
 	s.must(err)
-	if code != 0 || !strings.Contains(text, ", measured") || strings.Contains(text, "modelled") || strings.Contains(text, "given") {
+	if code != 0 || !strings.Contains(text, " measured") || strings.Contains(text, "modelled") || strings.Contains(text, "given") {
 		t.Errorf("the plan after it, exit code %d:\n%s%s", code, text, stderr)
 	}
 	s.empty()

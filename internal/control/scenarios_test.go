@@ -39,8 +39,8 @@ func TestAScenarioOfTheOwnersComesAndGoes(t *testing.T) {
 		nights := ofOwner(t, scenario.Profile{Name: "nights", Extends: "transcode", Slots: 1})
 		restart(nights)
 		j := s.submit("name: two\nproject: media\nscenario: nights\ntasks: {count: 2, parallelism: 1}\nresources: {gpu: l4}\nwork: {time: 1h, on: l4}\nrun: {command: [work, 1h]}\n")
-		other := s.submit("name: other\nproject: media\nresources: {gpu: l4}\nwork: {time: 10m, on: l4}\nrun: {command: [work, 10m]}\n")
 		first := s.running()
+		other := s.submit("name: other\nproject: media\nresources: {gpu: l4}\nwork: {time: 10m, on: l4}\nrun: {command: [work, 10m]}\n")
 
 		restart(nil)
 		s.why(j, "scenario_unknown")
