@@ -429,14 +429,13 @@ func (s *series) figure(unit float64) *queue.Figure {
 
 // round leaves four digits, so that what is sent and kept is short.
 func round(v float64, up bool) float64 {
-	if v == 0 {
-		return 0
+	const smallest = 1e-300 // under it numbers have no four digits
+	if math.Abs(v) < smallest {
+		return v
 	}
 	if up {
 		step := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-3)
-		if r := math.Round(v/step) * step; r < v-step*1e-6 {
-			v = r + step
-		}
+		v = math.Ceil(v/step-1e-6) * step
 	}
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', 3, 64), 64)
 	if err != nil {

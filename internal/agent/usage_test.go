@@ -34,7 +34,7 @@ func TestSeriesNeverTellsTooLittle(t *testing.T) {
 		switch {
 		case f.N != len(values):
 			t.Fatalf("%d of %d values", f.N, len(values))
-		case f.Max < most*(1-1e-12) || f.Max > most*digits:
+		case f.Max < most*(1-1e-9) || f.Max > most*digits:
 			t.Fatalf("max %g, want %g", f.Max, most)
 		case f.P95 < p95*(1-1e-9) && f.P95 < f.Max, f.P95 > max(p95, unit)*math.Exp2(1.0/stepsPerOctave)*digits:
 			t.Fatalf("p95 %g, want %g", f.P95, p95)
