@@ -67,7 +67,9 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 		return
 	}
 	parts := partsOf(e)
-	fmt.Fprintf(b, "\n  %-32s %7s  %7s", "for one task, USD", "$/h", "total")
+	const rest = len("  ") + len(" 0.0000  0.0000") + len(" 1h30m ") + 4
+	place := min(32, columns-rest-9*len(parts)) // the parts go before the names of places
+	fmt.Fprintf(b, "\n  %-*s %7s  %7s", place, "for one task, USD", "$/h", "total")
 	for i, p := range parts {
 		fmt.Fprintf(b, " %s%7s", []string{"=", "+"}[min(i, 1)], p.name)
 	}
@@ -85,7 +87,7 @@ func table(e *scheduler.Explanation, b *strings.Builder) {
 		case o.Committed:
 			mark = "="
 		}
-		fmt.Fprintf(b, "%s %-32s %7s  %7s", mark, shorten(o.Market.String(), 32), cents(money.Amount(o.Price)), cents(o.Cost.Total))
+		fmt.Fprintf(b, "%s %-*s %7s  %7s", mark, place, shorten(o.Market.String(), place), cents(money.Amount(o.Price)), cents(o.Cost.Total))
 		for _, p := range parts {
 			fmt.Fprintf(b, "  %7s", cents(p.of(&o.Cost)))
 		}
