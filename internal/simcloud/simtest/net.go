@@ -103,7 +103,19 @@ func (n *Net) serve(host string, h http.Handler, secure *tls.Config) {
 	n.mu.Lock()
 	n.hosts[host] = l
 	n.mu.Unlock()
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Hour, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	var open sync.WaitGroup
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: time.Hour, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ConnState: func(_ net.Conn, to http.ConnState) {
+			switch to {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				open.Done()
+			case http.StateActive, http.StateIdle:
+			}
+		},
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -117,6 +129,7 @@ func (n *Net) serve(host string, h http.Handler, secure *tls.Config) {
 		l.cut()
 		_ = srv.Close()
 		<-done
+		open.Wait() // a connection lingers after an answer to a call that was not read
 	})
 }
 
