@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
+	"gpubroker/scheduler/policy"
 )
 
 // regime is how machines of a provider are paid beside their work.
@@ -54,12 +55,16 @@ func (p *pass) soonest(l *load, f fitted, e estimate) time.Duration {
 }
 
 // floor is how many of a machine's hours one task costs at the least on a fit,
-// whatever the market: boot, staging, work and idle time, with no save, no
-// preemption, no egress and no rounding. More rounds than are counted on here no
+// whatever the market: boot, staging, work, saves by an interval of the job's own and
+// idle time, with no other save, no preemption, no egress and no rounding. More rounds than are counted on here no
 // slot has.
 func (p *pass) floor(l *load, f fitted, e estimate) float64 {
 	bps, slots := p.Catalog.Shapes[f.shape].NetworkBps, int(f.slots)
 	round := l.in(bps, slots) + e.task + l.out(bps, slots)
+	if l.saves.Every > 0 { // made everywhere, whatever the market
+		_, saved, _ := l.saving(e.task, l.saveTime(bps, slots), policy.History{}, false)
+		round += saved
+	}
 	least := 0.0
 	for i, r := range p.regimes {
 		rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{boot: r.boot, round: round, tail: r.tail, slots: slots, billing: l.loose(r.billing, e), price: math.MaxInt64, guess: e.source == Assumed}), slots)
