@@ -51,7 +51,17 @@ func (p *pass) soonest(l *load, f fitted, e estimate) time.Duration {
 		least = min(least, r.boot)
 	}
 	in, out := l.in(bps, slots), l.out(bps, slots)
-	return least + often(l.rounds(1, slots), in+e.task+out) - out
+	return least + often(l.rounds(1, slots), in+e.task+l.sureSaves(e, bps, slots)+out) - out
+}
+
+// sureSaves is how long the saves of a task take that are made everywhere, whatever
+// the market: those by an interval of the job's own.
+func (l *load) sureSaves(e estimate, bps int64, slots int) time.Duration {
+	if l.saves.Every <= 0 {
+		return 0
+	}
+	_, saved, _ := l.saving(e.task, l.saveTime(bps, slots), policy.History{}, false)
+	return saved
 }
 
 // floor is how many of a machine's hours one task costs at the least on a fit,
@@ -60,11 +70,7 @@ func (p *pass) soonest(l *load, f fitted, e estimate) time.Duration {
 // slot has.
 func (p *pass) floor(l *load, f fitted, e estimate) float64 {
 	bps, slots := p.Catalog.Shapes[f.shape].NetworkBps, int(f.slots)
-	round := l.in(bps, slots) + e.task + l.out(bps, slots)
-	if l.saves.Every > 0 { // made everywhere, whatever the market
-		_, saved, _ := l.saving(e.task, l.saveTime(bps, slots), policy.History{}, false)
-		round += saved
-	}
+	round := l.in(bps, slots) + e.task + l.sureSaves(e, bps, slots) + l.out(bps, slots)
 	least := 0.0
 	for i, r := range p.regimes {
 		rounds := l.rounds(l.deep(p.Now, p.Settings.Margin, slot{boot: r.boot, round: round, tail: r.tail, slots: slots, billing: l.loose(r.billing, e), price: math.MaxInt64, guess: e.source == Assumed}), slots)
