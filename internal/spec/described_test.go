@@ -56,11 +56,12 @@ func TestGPUsFollowFromTheWork(t *testing.T) {
 
 func TestFigureFollowsFromTheWork(t *testing.T) {
 	for text, want := range map[string]string{
-		"scenario: md":                                               "fp32",
-		"precision: fp64":                                            "fp64",
-		"precision: fp8":                                             "fp8",
-		"scenario: llm-train\nprecision: fp8":                        "fp8",
-		"scenario: llm-serve\nprecision: fp8":                        "memory_bandwidth",
+		"scenario: md":                        "fp32",
+		"precision: fp64":                     "fp64",
+		"precision: fp8":                      "fp8",
+		"scenario: llm-train\nprecision: fp8": "fp8",
+		"scenario: llm-serve\nprecision: fp8": "memory_bandwidth",
+
 		"scenario: transcode\nencode: {codec: hevc, preset: p3}":     "encode_hevc_p3",
 		"scenario: transcode\nencode: {codec: h264, preset: p4}":     "encode_h264",
 		"scenario: transcode\nencode: {codec: av1}":                  "encoders",

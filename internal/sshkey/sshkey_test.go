@@ -14,7 +14,7 @@ import (
 func TestOpenSSHReadsIt(t *testing.T) {
 	keygen, err := exec.LookPath("ssh-keygen")
 	if err != nil {
-		t.Skip("no ssh-keygen: ", err)
+		t.Skip("no ssh-keygen: .ci/setup test installs it: ", err)
 	}
 	pair, err := sshkey.Derive("a secret", "a test")
 	if err != nil {
