@@ -1,7 +1,5 @@
 package sizing
 
-import "gpubroker/internal/gpu"
-
 // Precision is a number format.
 type Precision string
 
@@ -18,11 +16,6 @@ const (
 	INT4 Precision = "int4" // of weights alone: the arithmetic is 16-bit
 )
 
-// Precisions lists the precisions, wide to narrow.
-func Precisions() []Precision {
-	return []Precision{FP64, FP32, TF32, BF16, FP16, FP8, INT8, FP4, INT4}
-}
-
 // weightBytes is what one weight takes; "" is bf16.
 func (p Precision) weightBytes() (float64, bool) {
 	switch p {
@@ -37,30 +30,4 @@ func (p Precision) weightBytes() (float64, bool) {
 	case FP64:
 	}
 	return 0, false
-}
-
-// Rate is the vector or tensor rate at which a GPU computes in a precision, in
-// TFLOPS or TOPS: 0 where it cannot, unknown where nobody knows. Weights of 4-bit
-// integers run on every GPU with tensor units at its 16-bit rate: they save
-// memory, not arithmetic.
-func (p Precision) Rate(f gpu.Fact) gpu.Known[float64] {
-	switch p {
-	case FP64:
-		return f.FP64
-	case FP32:
-		return f.FP32
-	case TF32:
-		return f.TF32
-	case "", BF16:
-		return f.BF16Peak()
-	case FP16, INT4:
-		return f.FP16FP32
-	case FP8:
-		return f.FP8
-	case INT8:
-		return f.INT8
-	case FP4:
-		return f.FP4
-	}
-	return gpu.Known[float64]{}
 }

@@ -217,28 +217,6 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-func TestPrecisions(t *testing.T) {
-	for _, c := range []struct {
-		precision sizing.Precision
-		id        string
-		can       bool
-	}{
-		{sizing.FP8, "a100-sxm-80gb", false},
-		{sizing.FP8, "l4", true},
-		{sizing.FP8, "h100-sxm-80gb", true},
-		{sizing.FP8, "mi300x", true},
-		{sizing.FP4, "h100-sxm-80gb", false},
-		{sizing.FP4, "b200", true},
-		{sizing.INT4, "h100-sxm-80gb", true},
-		{sizing.BF16, "t4", false},
-	} {
-		rate, ok := c.precision.Rate(fact(t, c.id)).Get()
-		if ok && (rate > 0) != c.can || !ok && c.can {
-			t.Errorf("%s on %s: rate %g (known %t), want it to be possible: %t", c.precision, c.id, rate, ok, c.can)
-		}
-	}
-}
-
 func TestParseResolution(t *testing.T) {
 	for s, want := range map[string][2]int{"1080p": {1920, 1080}, "4K": {3840, 2160}, "1920x800": {1920, 800}} {
 		if w, h, err := sizing.ParseResolution(s); err != nil || w != want[0] || h != want[1] {

@@ -38,11 +38,6 @@ func Parse(name string, text []byte, sets ...string) (*Job, error) {
 	return Reader{}.Parse(name, text, sets...)
 }
 
-// FromCommand makes a job of a command line, see [Reader.FromCommand].
-func FromCommand(args []string, sets ...string) (*Job, error) {
-	return Reader{}.FromCommand(args, sets...)
-}
-
 // Decode reads a canonical form, see [Reader.Decode].
 func Decode(canonical []byte) (*Job, error) { return Reader{}.Decode(canonical) }
 

@@ -142,7 +142,7 @@ func TestSetOverrides(t *testing.T) {
 }
 
 func TestFromCommand(t *testing.T) {
-	j, err := FromCommand([]string{"/usr/bin/ffmpeg", "-i", "a: b", "null", "12"}, "resources.gpu=l4")
+	j, err := Reader{}.FromCommand([]string{"/usr/bin/ffmpeg", "-i", "a: b", "null", "12"}, "resources.gpu=l4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestFromCommand(t *testing.T) {
 		t.Error(got)
 	}
 	for _, args := range [][]string{nil, {""}, {"./-"}} {
-		j, err := FromCommand(args)
+		j, err := Reader{}.FromCommand(args)
 		if len(args) == 0 || args[0] == "" {
 			if err == nil {
 				t.Errorf("%q: %s", args, j.Canonical())
@@ -159,7 +159,7 @@ func TestFromCommand(t *testing.T) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
-	if _, err := FromCommand([]string{"x"}, "resources.gpu=l5"); err == nil || !strings.Contains(err.Error(), "did you mean") {
+	if _, err := (Reader{}).FromCommand([]string{"x"}, "resources.gpu=l5"); err == nil || !strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("%v", err)
 	}
 }
