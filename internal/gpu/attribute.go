@@ -109,6 +109,7 @@ var attributes = sync.OnceValue(func() []Attribute {
 		number("fp32", "TFLOPS", "gpu.fp32", "FP32 vector rate", func(f Fact) Known[float64] { return f.FP32 }),
 		number("tf32", "TFLOPS", "gpu.tf32", "TF32 tensor rate, dense", func(f Fact) Known[float64] { return f.TF32 }),
 		number("fp16", "TFLOPS", "gpu.fp16", "FP16 tensor rate, dense", func(f Fact) Known[float64] { return f.FP16 }),
+		number("fp16_fp32", "TFLOPS", "gpu.fp16", "FP16 tensor rate with FP32 accumulation, as training uses it, dense", func(f Fact) Known[float64] { return f.FP16FP32 }),
 		number("bf16", "TFLOPS", "gpu.bf16", "BF16 tensor rate with FP32 accumulation, dense; 0 where bf16 is not supported", Fact.BF16Peak),
 		number("bf16_effective", "TFLOPS", "gpu.bf16", "BF16 rate that work reaches: measured, or 0.78 of the peak", func(f Fact) Known[float64] { v, _ := f.BF16Effective(); return v }),
 		flag("bf16_support", "gpu.bf16", "computes in bf16", func(f Fact) Known[bool] { return f.BF16 }),

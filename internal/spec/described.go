@@ -131,10 +131,11 @@ func (j *Job) Demand() (d sizing.Demand, notes []reason.Reason) {
 }
 
 // figures are the attributes by which GPUs are compared for arithmetic in a
-// precision. Weights of 4-bit integers are computed with in 16 bits.
+// precision. Weights of 4-bit integers are computed with in 16 bits; sums of those are
+// in 32, which GeForce does at half its rate.
 var figures = map[sizing.Precision]string{
-	sizing.FP64: "fp64", sizing.FP32: "fp32", sizing.TF32: "tf32", sizing.BF16: "bf16_effective", sizing.FP16: "fp16",
-	sizing.FP8: "fp8", sizing.INT8: "int8", sizing.FP4: "fp4", sizing.INT4: "fp16",
+	sizing.FP64: "fp64", sizing.FP32: "fp32", sizing.TF32: "tf32", sizing.BF16: "bf16_effective", sizing.FP16: "fp16_fp32",
+	sizing.FP8: "fp8", sizing.INT8: "int8", sizing.FP4: "fp4", sizing.INT4: "fp16_fp32",
 }
 
 // Figure is the attribute by which GPUs are compared for the job: its scenario's,

@@ -60,6 +60,7 @@ func TestFigureFollowsFromTheWork(t *testing.T) {
 		"precision: fp64":                     "fp64",
 		"precision: fp8":                      "fp8",
 		"scenario: llm-train\nprecision: fp8": "fp8",
+		"scenario: qlora\nprecision: fp16":    "fp16_fp32",
 		"scenario: llm-serve\nprecision: fp8": "memory_bandwidth",
 
 		"scenario: transcode\nencode: {codec: hevc, preset: p3}":     "encode_hevc_p3",
