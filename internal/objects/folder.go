@@ -195,17 +195,7 @@ func (f *Folder) present(ctx context.Context, key, tmp string, opts PutOptions) 
 	if err := f.writeMeta(ctx, key, st, opts.Meta); err != nil {
 		return Info{}, err
 	}
-	// Delete removes folders as they become empty, perhaps between our two steps.
-	for try := 0; ; try++ {
-		if err := f.root.MkdirAll(path.Dir(key), 0o755); err != nil {
-			return Info{}, err
-		}
-		err = f.move(tmp, key, opts.Cond.IfAbsent)
-		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
-			break
-		}
-	}
-	if err != nil {
+	if err := f.within(key, func() error { return f.move(tmp, key, opts.Cond.IfAbsent) }); err != nil {
 		return Info{}, err
 	}
 	if err := f.syncDirs(path.Dir(key)); err != nil {
@@ -214,6 +204,23 @@ func (f *Folder) present(ctx context.Context, key, tmp string, opts PutOptions) 
 	info = describe(key, st)
 	info.Meta = opts.Meta
 	return info, nil
+}
+
+// within makes the folder of a name and then puts something there. Delete removes
+// folders as they become empty, perhaps between the two, or while the first looks
+// whether what is in its way is a folder: both are tried again.
+func (f *Folder) within(name string, put func() error) error {
+	for try := 0; ; try++ {
+		err := f.root.MkdirAll(path.Dir(name), 0o755)
+		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
+		if err == nil {
+			err = put()
+			gone = errors.Is(err, fs.ErrNotExist)
+		}
+		if !gone || try == 10 {
+			return err
+		}
+	}
 }
 
 func (f *Folder) move(tmp, key string, ifAbsent bool) error {
@@ -341,10 +348,7 @@ func (f *Folder) writeSmall(ctx context.Context, name string, data []byte) error
 	if err != nil {
 		return err
 	}
-	if err := f.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return errors.Join(err, f.root.Remove(tmp))
-	}
-	if err := f.root.Rename(tmp, name); err != nil {
+	if err := f.within(name, func() error { return f.root.Rename(tmp, name) }); err != nil {
 		return errors.Join(err, f.root.Remove(tmp))
 	}
 	return f.syncDirs(path.Dir(name))
