@@ -18,7 +18,10 @@ type SuiteOptions struct {
 	// Tracks are some of A, B and C; empty = all.
 	Tracks []string
 	// Starts of each cell, and with one pool each of each pool; 0 = 24.
-	Starts   int
+	Starts int
+	// Full takes every start of a stride instead: 4 h in tracks A and B, 1 h in C,
+	// whose captures are short.
+	Full     bool
 	Policies []string
 	Free     bool
 	CacheDir string
@@ -121,6 +124,14 @@ func cells() []cell {
 	})
 }
 
+// fullStride is how far apart the starts of a full run are.
+func fullStride(track string) time.Duration {
+	if track == "C" {
+		return time.Hour
+	}
+	return 4 * time.Hour
+}
+
 // RunSuite replays the cells, and calls progress before each.
 func RunSuite(ctx context.Context, o SuiteOptions, progress func(cell, of int)) (Suite, error) {
 	names, err := chosen(o.Policies)
@@ -146,7 +157,9 @@ func RunSuite(ctx context.Context, o SuiteOptions, progress func(cell, of int)) 
 			n, of := cmp.Or(o.Starts, 24), len(c.captures)
 			job := c.job
 			job.Market, job.Policies, job.Free, job.CacheDir = filepath.Join(o.Traces, capture), names, o.Free, o.CacheDir
-			if job.N = n*(k+1)/of - n*k/of; job.N == 0 {
+			if job.N = n*(k+1)/of - n*k/of; o.Full {
+				job.N, job.Every = 0, fullStride(c.track)
+			} else if job.N == 0 {
 				continue
 			}
 			more, notes2, err := replay(ctx, job, names)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,9 @@ func (a *app) suite() *cobra.Command {
 			if o.Traces == "" {
 				return usage("--traces is missing: the folder of the recorded markets")
 			}
+			if o.Full && cmd.Flags().Changed("starts") {
+				return usage("give either --starts or --full")
+			}
 			var err error
 			if o.Free, err = seesAll(observe); err != nil {
 				return err
@@ -33,8 +37,7 @@ func (a *app) suite() *cobra.Command {
 			if dir, err := os.UserCacheDir(); err == nil { // without one nothing is kept
 				o.CacheDir = filepath.Join(dir, "gpubroker", "optima")
 			}
-			defer a.slow("replaying")()
-			s, err := backtest.RunSuite(cmd.Context(), o, func(int, int) {})
+			s, err := backtest.RunSuite(cmd.Context(), o, a.counting("cell"))
 			if errors.Is(err, backtest.ErrInput) {
 				return &exit{ExitUsage, err}
 			}
@@ -51,9 +54,21 @@ func (a *app) suite() *cobra.Command {
 	f.StringVar(&o.Traces, "traces", "", "folder of the recorded markets")
 	f.StringSliceVar(&o.Tracks, "track", nil, "only these of A, B and C; default: all")
 	f.IntVar(&o.Starts, "starts", 24, "of each cell, in track A of each pool")
+	f.BoolVar(&o.Full, "full", false, "every start of a stride instead: 4h in tracks A and B, 1h in C; takes minutes")
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
 	return cmd
+}
+
+// counting tells on standard error what is replayed, from the first that is not
+// done within two seconds.
+func (a *app) counting(what string) func(at, of int) {
+	begun := time.Now()
+	return func(at, of int) {
+		if time.Since(begun) > 2*time.Second {
+			fmt.Fprintf(a.Err, "%s %d of %d\n", what, at+1, of)
+		}
+	}
 }
 
 // seesAll reads --observe.
