@@ -40,6 +40,9 @@ type Task struct {
 	Output    string    `json:"output,omitzero"` // digest of what was published
 	NotBefore time.Time `json:"not_before,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
+	// Waits is since when it looks for a machine: since its last one that worked, or
+	// since the first try in vain. It means nothing while the task runs.
+	Waits time.Time `json:"waits,omitzero"`
 }
 
 // Attempt is one placing of a task on an instance.

@@ -77,6 +77,7 @@ type class struct {
 	handAt  int                          // for so many assigns
 	kinds   [len(kinds)]ruling
 	rules   []Rules
+	patient bool          // its tasks wait for spot
 	limit   money.Rate    // most that a machine may cost per hour; 0 means none
 	meters  [3]*meter     // that count its machines, beside the account's
 	metered bool          // one of them depends on the offer
@@ -130,7 +131,7 @@ func (p *pass) classOf(g *Group) *class {
 		b = append(append(b, w...), 1)
 	}
 	b = appendRate(n.Near.appendKey(b), n.MaxPrice)
-	b = appendBools(b, g.Interruptible, g.SpotAllowed)
+	b = appendBools(b, g.Interruptible, g.SpotAllowed, g.MaxWait > 0)
 	if g.longest() > 0 {
 		b = appendRate(b, money.Rate(g.longest()))
 	}
@@ -148,7 +149,7 @@ func (p *pass) classOf(g *Group) *class {
 	}
 	c := &class{
 		needs: n, fits: p.memo.fitsFor(p.Snapshot, n), slotKey: n.SlotKey(), pool: g.pool(), kinds: g.kindRulings(),
-		rules: g.Rules, limit: g.ceiling(), meters: p.limitsOf(g), against: g.Against(p.Facts),
+		rules: g.Rules, patient: g.MaxWait > 0, limit: g.ceiling(), meters: p.limitsOf(g), against: g.Against(p.Facts),
 		choices: map[load]*choice{}, suits: map[*bucket]fitted{}, flows: g.Work.Flows, transfers: map[region]*transfer{},
 	}
 	for _, m := range c.meters {
@@ -198,7 +199,7 @@ func (g *Group) kindRulings() [len(kinds)]ruling {
 	if out[0] == usable && !g.Interruptible && !g.SpotAllowed {
 		out[0] = notInterruptible
 	}
-	if g.OnDemand == "never" {
+	if g.OnDemand == OnDemandNever {
 		out[1] = kindNotAllowed
 	}
 	return out
@@ -348,6 +349,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	t := tally{pass: p, load: l, class: c}
 	ready := [...]top{{n: readySpot}, {n: readyOnDemand}}
 	cooled := [...]top{{n: cooledSpot}, {n: cooledOnDemand}}
+	filled := top{n: cooledSpot} // spot that may come again
 	shown := top{n: best, various: true}
 	ch := &choice{considered: p.Catalog.Offers}
 	for k := range kinds {
@@ -397,15 +399,23 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 					t.add(why, o, len(list)-j) // the rest is dearer still
 					break
 				}
+				again := kinds[k] == providers.Spot && why == full && (l.due(p.Now) || c.patient)
 				if why != usable {
 					t.add(why, o, 1)
-					continue
+					if !again {
+						continue
+					}
 				}
 				var moved *transfer
 				if len(c.flows) > 0 {
 					moved = p.transfer(c, o.Market.Provider, o.Market.Region)
 				}
 				one := p.price(l, f, e, o, o.Price, moved)
+				if again {
+					one.cooled = p.Now.Add(refill)
+					filled.add(&one)
+					continue
+				}
 				if cool, is := p.cooled(o.Market); is {
 					one.cooled = cool.Until
 					t.add(cooledDown, o, 1)
@@ -430,6 +440,11 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	}
 	ch.shown = shown.list
 	ch.candidates = slices.Concat(ready[0].list, ready[1].list, cooled[0].list, cooled[1].list)
+	if len(ready[1].list)+len(cooled[1].list) > 0 && len(cooled[0].list) < cooledSpot {
+		// What is full is only worth waiting for where something else could be taken.
+		n := min(len(filled.list), cooledSpot-len(cooled[0].list))
+		ch.candidates = append(ch.candidates, filled.list[:n]...)
+	}
 	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.compare(&b) })
 	for i := range ch.candidates {
 		c := &ch.candidates[i]

@@ -379,7 +379,7 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 		Policy: g.Policy, Now: p.Now, Start: g.Accepted, Deadline: g.Deadline,
 		Interruptible: g.Interruptible, SpotAllowed: g.SpotAllowed,
 		AtRisk: l.atRisk, Margin: p.Settings.Margin, Look: look,
-		Patience: g.Patience, WaitingSince: g.Since, Current: current,
+		Patience: g.MaxWait, WaitingSince: g.Waits, Current: current,
 	}
 	p.views = p.views[:0]
 	for i := range candidates {
@@ -398,7 +398,7 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 	if g.Left > 0 && g.Left < 1 {
 		v.Total = part(v.Left, 1/g.Left)
 	}
-	d := policy.Decide(v)
+	d := p.ask(g, &v)
 	if d.Market >= 0 {
 		// People read the price of the machine, not of a task's share.
 		d.Why.Price = candidates[d.Market].price

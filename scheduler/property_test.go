@@ -163,7 +163,7 @@ func genGroup(t *rapid.T, i int) scheduler.Group {
 		g.Deadline = schedtest.Start.Add(pick(t, "deadline", -time.Minute, 30*time.Minute, 10*time.Hour))
 	}
 	g.MaxDuration = pick(t, "max", 0, time.Hour)
-	g.Patience = pick(t, "patience", 0, 0, 10*time.Minute)
+	g.MaxWait = pick(t, "max wait", 0, 0, 10*time.Minute)
 	g.Since = schedtest.Start.Add(-pick(t, "since", time.Minute, time.Hour))
 	g.Own = chance(t, "own", 10)
 	if chance(t, "held", 5) {
@@ -508,7 +508,7 @@ func TestARelaxedConstraintNeverCostsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := single(t)
 		g := &w.Groups[0]
-		g.Waiting, g.Interruptible, g.SpotAllowed, g.Patience, g.Own = 1, true, true, 0, false
+		g.Waiting, g.Interruptible, g.SpotAllowed, g.MaxWait, g.Own = 1, true, true, 0, false
 		g.Needs.Slots = 0
 		if chance(t, "at a provider", 20) {
 			g.Needs.Providers = []string{"elsewhere", "sim"}[:rapid.IntRange(1, 2).Draw(t, "providers")]

@@ -152,8 +152,10 @@ type Group struct {
 	Policy        policy.Name
 	Value         money.Rate // of an hour until the job is done; 0 is none
 	SpotAllowed   bool
-	OnDemand      string // auto, never, last-resort
-	Patience      time.Duration
+	OnDemand      string        // see OnDemandAuto; "" is that
+	MaxWait       time.Duration // of a task for spot, from Waits on; 0 means none given
+	Waits         time.Time     // since when its tasks look for a machine
+	Tried         bool          // they have looked in vain, or had one
 
 	Notes []reason.Reason // how the needs follow from the work, for people
 	Held  reason.Reason

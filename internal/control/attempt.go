@@ -72,6 +72,12 @@ func (b *Broker) conclude(tx *state.Tx, j *queue.Job, t *queue.Task, a *queue.At
 	if v.Wait > 0 {
 		t.NotBefore = tx.Now.Add(v.Wait)
 	}
+	switch {
+	case !a.Started.IsZero():
+		t.Waits = tx.Now
+	case t.Waits.IsZero():
+		t.Waits = a.Created
+	}
 	if t.State.Terminal() {
 		t.Ended = tx.Now
 		tx.EmitTask("task."+string(t.State), j, a, v.Why)

@@ -178,9 +178,17 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 		if t.NotBefore.After(p.Now) {
 			id += "/" + t.NotBefore.UTC().Format(time.RFC3339)
 		}
+		waits := b.waits(spec, t)
+		if !waits.IsZero() {
+			id += "/waits/" + waits.UTC().Format(time.RFC3339)
+		}
 		at, ok := groups[id]
 		if !ok {
-			add(id, math.Exp2(-float64(octave)/8), j.Accepted, t.NotBefore)
+			g := add(id, math.Exp2(-float64(octave)/8), j.Accepted, t.NotBefore)
+			g.Tried = true
+			if waits.After(g.Waits) {
+				g.Waits = waits
+			}
 			at = len(p.Groups) - 1
 			groups[id] = at
 		}
@@ -192,6 +200,15 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 		p.Groups[at].Waiting++
 		p.members[id] = append(p.members[id], t.TaskID)
 	}
+}
+
+// waits is since when a task that has a row looks for a machine, in steps of a 16th of
+// the longest wait, and never later than it is; zero where nobody asks.
+func (b *Broker) waits(spec *parsed, t *queue.Task) time.Time {
+	if spec.Spot.MaxWait <= 0 || t.Waits.IsZero() {
+		return time.Time{}
+	}
+	return t.Waits.Truncate(max(time.Second, spec.Spot.MaxWait.Std()/16))
 }
 
 // mayRun returns the machine on which something of an ended attempt may still
@@ -225,19 +242,13 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 		Accepted: j.Accepted, Limit: -1, Needs: spec.needs, Work: spec.work,
 		Notes: spec.notes, Interruptible: spec.interruptible, AtRisk: spec.atRisk, MaxDuration: spec.MaxDuration.Std(),
 		Deadline: j.Deadline, Held: j.Held, SpotAllowed: spec.Spot.Policy == "always",
-		Patience: spec.Spot.MaxWait.Std(), Value: spec.value,
+		OnDemand: spec.Spot.OnDemand, MaxWait: spec.Spot.MaxWait.Std(), Waits: j.Accepted, Value: spec.value,
 	}
 	g.Work.Flows = b.flows(spec, j, 0)
 	for _, r := range [...]scheduler.Rules{b.set.Rules[j.Project], b.set.Queues[j.Queue].Rules} {
 		if !r.IsZero() {
 			g.Rules = append(g.Rules, r)
 		}
-	}
-	switch spec.Spot.OnDemand {
-	case "never":
-		g.OnDemand = "never"
-	case "deadline":
-		g.OnDemand = "last-resort"
 	}
 	if g.Held.IsZero() {
 		g.Held = spec.unknown()
@@ -263,6 +274,9 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 			g.Opens = start
 		} else {
 			g.Closes = end
+			if start.After(g.Waits) {
+				g.Waits = start
+			}
 		}
 	}
 	return g

@@ -58,11 +58,17 @@ func check(j *Job, report reporter, faulty func(string) bool) {
 		if s.Policy == "never" && s.OnDemand == "never" {
 			report("spot.on_demand", "", "with policy: never this leaves no machines at all")
 		}
-		if s.OnDemand == "deadline" && j.Deadline == nil {
-			report("spot.on_demand", "add a deadline, or use allowed or never", "there is no deadline to keep")
+		if s.Policy == "never" && s.OnDemand == "last-resort" {
+			report("spot.on_demand", "leave it out", "with policy: never there is nothing but on-demand")
+		}
+		if s.OnDemand == "last-resort" && j.Deadline == nil && s.MaxWait == 0 && !faulty("spot.max_wait") {
+			report("spot.on_demand", "add a deadline or spot.max_wait, or use auto or never", "there is no deadline to keep, and no end of the wait for spot")
 		}
 		if s.Policy == "never" && s.MaxWait > 0 {
 			report("spot.max_wait", "", "with policy: never there is no wait for spot")
+		}
+		if s.OnDemand == "never" && s.MaxWait > 0 {
+			report("spot.max_wait", "leave it out, or use on_demand: auto or last-resort", "with on_demand: never nothing is taken when the wait is over")
 		}
 	}
 	if p := j.Progress; p != nil && p.Log != "" {

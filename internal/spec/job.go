@@ -194,6 +194,6 @@ type Retry struct {
 // Spot says how machines are used that can be taken away.
 type Spot struct {
 	Policy   string            `json:"policy,omitzero" enum:"auto,always,never" doc:"auto: where the work can be interrupted; always: also where it starts over; never: only on-demand"`
-	MaxWait  quantity.Duration `json:"max_wait,omitzero" doc:"longest wait for spot capacity before on-demand is taken"`
-	OnDemand string            `json:"on_demand,omitzero" enum:"allowed,deadline,never" doc:"when on-demand machines are used: allowed, deadline (only to keep the deadline), or never"`
+	MaxWait  quantity.Duration `json:"max_wait,omitzero" doc:"longest wait of a task for a spot machine before on-demand is taken; it begins anew when a machine is lost"`
+	OnDemand string            `json:"on_demand,omitzero" enum:"auto,last-resort,never" meant:"allowed=auto,deadline=last-resort" doc:"auto: on-demand machines where they pay or the deadline needs them; last-resort: only once the deadline needs them, or max_wait is over; never: none. Default auto"`
 }

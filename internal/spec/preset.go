@@ -116,7 +116,7 @@ func (j *Job) WithDefaults() *Job {
 	if j.Spot != nil {
 		spot = *j.Spot
 	}
-	spot.Policy, spot.OnDemand = cmp.Or(spot.Policy, "auto"), cmp.Or(spot.OnDemand, "allowed")
+	spot.Policy, spot.OnDemand = cmp.Or(spot.Policy, "auto"), cmp.Or(spot.OnDemand, "auto")
 	out.Spot = &spot
 	return &out
 }

@@ -261,7 +261,7 @@ func drawSpec(t *rapid.T) string {
 	maybe("preset: %s", "gromacs", "deepspeed")
 	maybe(`progress: {log: "frame=\\s*(\\d+)", total: %s}`, "1000", "0.5")
 	maybe("retry: {failures: 2, only_exit_codes: %s}", "1", "[1, 255]")
-	maybe("spot: {%s}", "policy: always, max_wait: 1h30m", "on_demand: never")
+	maybe("spot: {%s}", "policy: always, max_wait: 1h30m", "on_demand: never", "on_demand: last-resort, max_wait: 2h")
 	maybe("exclusive: %s", "true", "false")
 	maybe("stall: 2d")
 	maybe("max_duration: %s", "72h", "72h0m0.000000001s")

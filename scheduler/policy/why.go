@@ -18,6 +18,8 @@ const (
 	CooledDown       Code = "cooled-down"
 	SpotCheapest     Code = "spot-cheapest"
 	SpotOnly         Code = "spot-only"
+	SpotFirst        Code = "spot-first"
+	WaitOver         Code = "wait-over"
 	OnSpot           Code = "on-spot"
 	OnSchedule       Code = "on-schedule"
 	Behind           Code = "behind"
@@ -39,7 +41,7 @@ const (
 // Codes are all reasons.
 func Codes() []Code {
 	return []Code{
-		Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, OnSpot,
+		Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, SpotFirst, WaitOver, OnSpot,
 		OnSchedule, Behind, CatchUp, Ahead, KeepOnDemand, SafetyNet, NoSpot, OnDemandCheaper,
 		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience,
 	}
@@ -81,6 +83,13 @@ func (w Why) String() string {
 		return fmt.Sprintf("%s: the cheapest spot, about $%s to finish; %s of slack", at, w.Cost.Short(), slack)
 	case SpotOnly:
 		return fmt.Sprintf("%s: on demand is not allowed, so the deadline is only a hope", at)
+	case SpotFirst: // the caller's, who does not show on-demand before Latest
+		if w.Market == "" {
+			return fmt.Sprintf("waiting for spot; on demand from %s at the latest", clock(w.Latest))
+		}
+		return fmt.Sprintf("%s; on demand from %s at the earliest", at, clock(w.Latest))
+	case WaitOver:
+		return fmt.Sprintf("%s: the longest wait for spot is over", at)
 	case OnSpot:
 		return fmt.Sprintf("staying on %s; %s of slack", at, slack)
 	case OnSchedule:

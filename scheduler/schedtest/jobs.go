@@ -25,7 +25,7 @@ func (w *World) group(l *line) scheduler.Group {
 		Accepted: w.Now.Add(-time.Minute), Since: w.moment(l, "since"), Waiting: l.integer("waiting", 1), Left: l.number("left", 1), Limit: l.integer("limit", -1),
 		NotBefore: w.moment(l, "not-before"), Interruptible: !l.flag("steady"), AtRisk: l.span("at-risk", 0), MaxDuration: l.span("max-duration", 0),
 		Deadline: w.moment(l, "deadline"), StopAt: w.moment(l, "stop-at"), Opens: w.moment(l, "opens"), Closes: w.moment(l, "closes"),
-		Policy: policy.Name(l.get("policy")), SpotAllowed: l.flag("spot-allowed"), OnDemand: l.get("on-demand"), Patience: l.span("patience", 0),
+		Policy: policy.Name(l.get("policy")), SpotAllowed: l.flag("spot-allowed"), OnDemand: l.get("on-demand"), MaxWait: l.span("max-wait", 0), Waits: w.moment(l, "waits"), Tried: l.flag("tried"),
 		Own: l.flag("own"),
 	}
 	if job := l.get("job"); job != "" {
