@@ -49,11 +49,14 @@ type stretch struct {
 	// up[tick][pool], and the spot price of one instance at that tick.
 	up    [][]bool
 	price [][]money.Rate
+	// count is how many instances could be had; 1 or 0 where only that was recorded.
+	count [][]int
 }
 
 // market is a recorded market, read for a gang size.
 type market struct {
 	step      time.Duration
+	counts    bool // how many could be had was recorded
 	pools     []pool
 	stretches []stretch
 	notes     []string
@@ -83,7 +86,7 @@ func load(stem string, names []string, gang int, split bool) (*market, error) {
 	if len(names) == 0 {
 		names = avail.pools
 	}
-	m := &market{}
+	m := &market{counts: counts}
 	cols := make([]int, len(names))
 	for i, name := range names {
 		cols[i] = slices.Index(avail.pools, name)
@@ -114,7 +117,7 @@ func load(stem string, names []string, gang int, split bool) (*market, error) {
 			return nil, err
 		}
 	}
-	return m, m.cut(avail, cols, prices, gang, counts, split)
+	return m, m.cut(avail, cols, prices, gang, split)
 }
 
 // staticPrices checks that each pool has a spot price, or fills in all of them
@@ -145,7 +148,7 @@ func (m *market) staticPrices(zones map[string]pool) error {
 
 // cut lays the rows on a grid and cuts it where nothing was recorded. Without
 // split, a hole is an error.
-func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, counts, split bool) error {
+func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, split bool) error {
 	begin := 0
 	end := func(to int) { // rows [begin, to)
 		if to > begin {
@@ -179,9 +182,9 @@ func (m *market) cut(avail *table, cols []int, prices [][]money.Rate, gang int, 
 				break
 			}
 			n, err := strconv.Atoi(v)
-			if err != nil || n < 0 || !counts && n > 1 {
+			if err != nil || n < 0 || !m.counts && n > 1 {
 				return inputError("%s: row %d, pool %q: %q is not %s", avail.path, r+2, m.pools[i].name, v,
-					map[bool]string{true: "a count", false: "0 or 1"}[counts])
+					map[bool]string{true: "a count", false: "0 or 1"}[m.counts])
 			}
 		}
 	}
@@ -199,17 +202,17 @@ func (m *market) grid(avail *table, cols []int, prices [][]money.Rate, gang, fro
 		for r+1 < to && avail.t[r+1] <= t {
 			r++
 		}
-		up, price := make([]bool, len(cols)), make([]money.Rate, len(cols))
+		up, price, count := make([]bool, len(cols)), make([]money.Rate, len(cols)), make([]int, len(cols))
 		for i, c := range cols {
 			n, _ := strconv.Atoi(avail.rows[r][c]) // checked in cut
-			up[i] = n >= gang
+			up[i], count[i] = n >= gang, n
 			if prices != nil {
 				price[i] = prices[r][i]
 			} else {
 				price[i] = m.pools[i].spot
 			}
 		}
-		s.up, s.price = append(s.up, up), append(s.price, price)
+		s.up, s.price, s.count = append(s.up, up), append(s.price, price), append(s.count, count)
 	}
 	return s
 }

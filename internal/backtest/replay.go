@@ -54,6 +54,8 @@ type run struct {
 	// tried says of each pool what this tick's launches and probes found.
 	tried []answer
 	out   outcome
+	// share is what the run has to share with others, nil for a run alone.
+	share *share
 }
 
 type answer uint8
@@ -65,39 +67,63 @@ const (
 )
 
 // replay plays a rule through the window.
-func (w *window) replay(start rule) outcome {
-	n := len(w.market.pools)
-	r := run{window: w, left: w.opt.Length, held: none, lost: none, home: w.market.nowhere(), tried: make([]answer, n)}
-	s := &sight{r: &r}
-	decide := start(s)
-	for r.tick = 0; r.tick < w.ticks && r.left > 0; r.tick++ {
-		clear(r.tried)
-		r.lost = none
-		if r.held >= 0 && r.held < n {
-			if r.up(r.held) {
-				r.tried[r.held] = isUp
-			} else {
-				r.tried[r.held] = isDown
-				r.out.preemptions++
-				r.lost, r.held = r.held, none
-			}
-		}
+func (w *window) replay(start rule) outcome { return w.follow(start, func(*run) {}) }
+
+// follow is replay that shows each tick's run once it is decided, before time passes.
+func (w *window) follow(start rule, show func(*run)) outcome {
+	r := w.run()
+	decide := start(&sight{r: r})
+	for ; r.running(); r.tick++ {
+		r.begin()
 		decide()
+		show(r)
 		r.advance(w.market.step)
 	}
-	if r.left > 0 { // a policy that misses pays for on demand to the end
+	r.end()
+	return r.out
+}
+
+// run is the window before its first tick.
+func (w *window) run() *run {
+	return &run{window: w, left: w.opt.Length, held: none, lost: none, home: w.market.nowhere(), tried: make([]answer, len(w.market.pools))}
+}
+
+func (r *run) running() bool { return r.tick < r.ticks && r.left > 0 }
+
+// begin finds out whether the machine held is still there.
+func (r *run) begin() {
+	clear(r.tried)
+	r.lost = none
+	if r.held == none || r.held >= len(r.market.pools) {
+		return
+	}
+	if r.up(r.held) {
+		r.tried[r.held] = isUp
+	} else {
+		r.tried[r.held] = isDown
+		r.out.preemptions++
+		r.lost, r.held = r.held, none
+	}
+}
+
+// end has a policy that misses pay for on demand to the end.
+func (r *run) end() {
+	if r.left > 0 {
+		s := sight{r: r}
 		s.buy(s.cheapestOnDemand())
 		r.advance(r.delay + r.left)
 	}
-	r.out.missed = r.out.finish > w.opt.Deadline
-	return r.out
+	r.out.missed = r.out.finish > r.opt.Deadline
 }
 
 func (r *run) now() time.Time {
 	return r.stretch.start.Add(time.Duration(r.first+r.tick) * r.market.step)
 }
 
-func (r *run) up(pool int) bool { return r.stretch.up[r.first+r.tick][pool] }
+// up says whether spot can be had or kept in a pool.
+func (r *run) up(pool int) bool {
+	return r.stretch.up[r.first+r.tick][pool] && (r.share == nil || r.share.grants(r, pool))
+}
 
 // price of one instance of a machine at this tick. Time past the deadline, which
 // only on demand is ever held in, has the price of on demand.
@@ -110,6 +136,9 @@ func (r *run) price(machine int) money.Rate {
 
 // hold enters a machine: the checkpoint comes along, and the delay begins.
 func (r *run) hold(machine int) {
+	if r.share != nil {
+		machine = r.share.instead(r, machine)
+	}
 	if machine == r.held {
 		return
 	}
@@ -120,6 +149,13 @@ func (r *run) hold(machine int) {
 	r.out.egress += r.market.egress[r.home][to]
 	r.out.cost += r.market.egress[r.home][to]
 	r.home, r.held, r.delay, r.since = to, machine, r.opt.Delay, r.now()
+}
+
+// leave holds no machine any more.
+func (r *run) leave() {
+	if r.share == nil || r.share.pays(r, none) {
+		r.held = none
+	}
 }
 
 // advance lets up to dt pass.

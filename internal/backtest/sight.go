@@ -81,7 +81,7 @@ func (s *sight) seen(pool int) answer {
 // buy holds an on-demand machine, which always starts.
 func (s *sight) buy(machine int) { s.r.hold(machine) }
 
-func (s *sight) leave() { s.r.held = none }
+func (s *sight) leave() { s.r.leave() }
 
 // cheapestOnDemand finishes the job on demand at the least cost, egress included.
 func (s *sight) cheapestOnDemand() int {

@@ -40,17 +40,27 @@ func (a *app) backtest() *cobra.Command {
 	var o backtest.Options
 	var length, deadline, delay duration
 	var checkpoint sizeFlag
-	var starts, observe string
+	var starts, observe, jobs string
+	var markets []string
 	cmd := &cobra.Command{
 		Use: "backtest", Short: "Replay a recorded spot market through the broker's own decisions",
 		Long: "Replay a recorded spot market in virtual time through the code that serve decides with, beside other\n" +
 			"rules and the clairvoyant optimum. STEM names the files STEM.avail.csv.gz or STEM.count.csv.gz,\n" +
-			"STEM.price.csv.gz where prices move, and zones.csv beside them.",
-		Example: "  gpubroker backtest --market traces/aws-v100/us-west-2a --length 48h --fraction 0.8 --delay 12m --starts n=40",
-		Args:    exactly(),
+			"STEM.price.csv.gz where prices move, and zones.csv beside them.\n\n" +
+			"With --jobs a whole queue is replayed, on several markets at once, with the teams' budgets: see docs/backtest.md.",
+		Example: "  gpubroker backtest --market traces/aws-v100/us-west-2a --length 48h --fraction 0.8 --delay 12m --starts n=40\n" +
+			"  gpubroker backtest --jobs queue.yaml --policies ours,up,cheapest-greedy",
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Length, o.Deadline, o.Delay = length.Std(), deadline.Std(), delay.Std()
 			o.Checkpoint = float64(checkpoint.Bytes()) / 1e9
+			if jobs != "" {
+				return a.queue(cmd, jobs, markets, o, observe)
+			}
+			if len(markets) > 1 {
+				return usage("--market names %d markets: one job is replayed in one; several are for --jobs", len(markets))
+			}
+			o.Market = strings.Join(markets, "")
 			if o.Market == "" {
 				return usage("--market is missing: DIR/STEM of a recorded market")
 			}
@@ -82,7 +92,8 @@ func (a *app) backtest() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Market, "market", "", "recorded market: DIR/STEM")
+	f.StringSliceVar(&markets, "market", nil, "recorded market: DIR/STEM; with --jobs several, in place of the file's")
+	f.StringVar(&jobs, "jobs", "", "replay the queue of this file instead of one job")
 	f.StringSliceVar(&o.Pools, "pools", nil, "only these pools; default: all")
 	f.BoolVar(&o.PerPool, "per-pool", false, "each pool is a market of its own, and results are summed")
 	f.Var(&length, "length", "of the job, without interruption: 48h")
@@ -95,7 +106,7 @@ func (a *app) backtest() *cobra.Command {
 	f.StringVar(&starts, "starts", "n=40", "every=DURATION, or n=COUNT evenly spaced")
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
-	f.BoolVar(&o.SplitAtHoles, "split", false, "replay the stretches between holes of the record instead of refusing them")
+	f.BoolVar(&o.SplitAtHoles, "split", false, "replay the stretches between holes of the record instead of refusing them; with --jobs the longest")
 	cmd.AddCommand(a.suite())
 	return cmd
 }

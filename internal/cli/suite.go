@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,10 +35,9 @@ func (a *app) suite() *cobra.Command {
 			if o.Free, err = seesAll(observe); err != nil {
 				return err
 			}
-			if dir, err := os.UserCacheDir(); err == nil { // without one nothing is kept
-				o.CacheDir = filepath.Join(dir, "gpubroker", "optima")
-			}
-			s, err := backtest.RunSuite(cmd.Context(), o, a.counting("cell"))
+			o.CacheDir = optimaDir()
+			tell := a.counting()
+			s, err := backtest.RunSuite(cmd.Context(), o, func(at, of int) { tell("cell", at, of) })
 			if errors.Is(err, backtest.ErrInput) {
 				return &exit{ExitUsage, err}
 			}
@@ -60,12 +60,25 @@ func (a *app) suite() *cobra.Command {
 	return cmd
 }
 
-// counting tells on standard error what is replayed, from the first that is not
-// done within two seconds.
-func (a *app) counting(what string) func(at, of int) {
-	begun := time.Now()
-	return func(at, of int) {
-		if time.Since(begun) > 2*time.Second {
+// optimaDir keeps optima from one time to the next; "" where there is no place.
+func optimaDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "gpubroker", "optima")
+}
+
+// counting tells on standard error what is replayed, not before two seconds have
+// passed and at most once a second.
+func (a *app) counting() func(what string, at, of int) {
+	var mu sync.Mutex
+	next := time.Now().Add(2 * time.Second)
+	return func(what string, at, of int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.After(next) {
+			next = now.Add(time.Second)
 			fmt.Fprintf(a.Err, "%s %d of %d\n", what, at+1, of)
 		}
 	}
