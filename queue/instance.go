@@ -38,7 +38,9 @@ type Instance struct {
 	SlotKey   string  `json:"slot_key,omitzero"` // the needs that its slots are cut for
 	// Group is the gang that it was first rented for: its provider is asked to put
 	// machines of one group close together.
-	Group   string `json:"group,omitzero"`
+	Group string `json:"group,omitzero"`
+	// Takes is the attempt that still runs elsewhere and whose task moves here.
+	Takes   string `json:"takes,omitzero"`
 	CloudID string `json:"cloud_id,omitzero"`
 	Address string `json:"address,omitzero"`
 

@@ -64,6 +64,9 @@ type Attempt struct {
 	// Member is the attempt's place in a gang; nil for a task on one machine.
 	Member *Member `json:"member,omitempty"`
 
+	// Move is under way while it runs: machines are rented that take its task.
+	Move *Moving `json:"move,omitempty"`
+
 	Resume  int64  `json:"resume,omitzero"` // the checkpoint it began from
 	Stop    *Stop  `json:"stop,omitzero"`   // asked to stop
 	LogSize int64  `json:"log_size,omitzero"`
@@ -82,6 +85,12 @@ type Attempt struct {
 	Done float64 `json:"done,omitzero"`
 	// Usage is what the command used of the machine; nil when nobody looked.
 	Usage *Usage `json:"usage,omitempty"`
+}
+
+// Moving is where the task of an attempt goes on once that has stopped.
+type Moving struct {
+	To  []string      `json:"to"` // machines, of a gang by rank
+	Why reason.Reason `json:"why"`
 }
 
 // Stop is the wish that an attempt ends.

@@ -268,6 +268,17 @@ func (p *pass) limitsOf(g *Group) [3]*meter {
 // more machines would pass. A gang that is larger than the limit on launches has its
 // turn when none is under way.
 func (p *pass) limits(g *Group, n int) reason.Reason {
+	for _, m := range p.limitsOf(g) {
+		if m.Tasks > 0 && m.used.tasks >= m.Tasks {
+			return m.because(atTaskLimit, use{})
+		}
+	}
+	return p.machineLimits(g, n)
+}
+
+// machineLimits says which limit on the number of machines n more would pass, for a task
+// that waits or runs.
+func (p *pass) machineLimits(g *Group, n int) reason.Reason {
 	if !p.waitsFor.IsZero() {
 		return p.waitsFor
 	}
@@ -275,9 +286,6 @@ func (p *pass) limits(g *Group, n int) reason.Reason {
 		return reason.New("launch_limit", "running", p.launching, "limit", limit)
 	}
 	for _, m := range p.limitsOf(g) {
-		if m.Tasks > 0 && m.used.tasks >= m.Tasks {
-			return m.because(atTaskLimit, use{})
-		}
 		if r := m.lacks(g.Job, use{machines: n}); r != usable {
 			return m.because(r, use{machines: n})
 		}

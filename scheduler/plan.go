@@ -387,12 +387,12 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 	}
 	v.Candidates = p.views
 	// The reference rate is the best candidate's, and the work is what its slots
-	// run one after another; of work in hand it is what is left of it there.
+	// run one after another.
 	switch {
-	case current != nil:
-		v.Left = current.Work
 	case len(candidates) > 0:
 		v.Left = candidates[0].work()
+	case current != nil:
+		v.Left = current.Work
 	}
 	v.Total = v.Left
 	if g.Left > 0 && g.Left < 1 {

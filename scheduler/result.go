@@ -50,6 +50,11 @@ type Launch struct {
 	// out loses nothing: the next pass finds its free slots.
 	More []Share
 	Gang int // see [Assign]
+	// Takes is a running attempt of the group: once all machines that take it are
+	// accepted it stops, and its task goes on on them. Tasks is 0, and the group is the
+	// attempt's.
+	Takes string
+	Why   reason.Reason // of a move
 }
 
 // Share is Tasks tasks of a group.
@@ -61,7 +66,7 @@ type Share struct {
 // Stop asks an attempt to end.
 type Stop struct {
 	Attempt string
-	Outcome string // moved, stopped
+	Outcome string // stopped
 	Why     reason.Reason
 }
 

@@ -32,61 +32,11 @@ func (p *pass) consider(r *Running, on *host) {
 	}
 	p.wake(g.Closes)
 	p.wake(r.StopAt)
-	// Only timed single tasks on one machine are moved; others finish where they are.
 	timed := !g.Deadline.IsZero() || g.Policy != policy.Auto
-	if on == nil || !g.Interruptible || !timed || !r.Useful || on.slots > 1 || g.Needs.gang() {
-		return
+	if on == nil || !g.Interruptible || !timed || r.Moves || on.slots > 1 {
+		return // tasks that share a machine finish where they are
 	}
-	d, ok := p.elsewhere(r, on.machine)
-	if !ok {
-		return
-	}
-	p.wake(d.Until)
-	if d.Action == policy.Move {
-		p.stop(r, "moved", reason.New("moved", "why", d.Why.String()))
-	}
-}
-
-// elsewhere asks the policy whether a running task is better off elsewhere. A
-// move for which no machine could be had now is not asked for.
-func (p *pass) elsewhere(r *Running, m *Machine) (policy.Decision, bool) {
-	g := &r.Group
-	c := p.classOf(g)
-	v := c.fits.ask.of(p.Facts, m.Shape.GPU)
-	if _, code := g.Needs.slots(&m.Shape, v); code != "" {
-		return policy.Decision{}, false // it was placed under other facts: leave it
-	}
-	kind, figure := policy.OnDemand, 1.0
-	if kinds[kindIndex(m.Market.Kind)] == kinds[0] {
-		kind = policy.Spot
-	}
-	if g.Needs.GPUs > 0 {
-		figure = v.figure
-	}
-	exact := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
-	work := p.on(c, &exact, &m.Shape, figure).task
-	steps := *g
-	steps.Left, steps.Waiting = octave(g.Left), 1
-	l := c.fits.ask.loadOf(&steps, p.jobTasks[g.Job])
-	ch := p.choose(c, l)
-	current := &policy.Placement{
-		Candidate: policy.Candidate{
-			Market: m.Market.String(), Kind: kind, Price: p.margin(m), Billing: m.Billing,
-			Work: max(time.Second, work), History: p.history(m.Market),
-		},
-		Since: r.Since, Running: r.Useful,
-	}
-	left := p.inStock(g.Job, c, ch.candidates)
-	d := p.decide(g, &l, left, current)
-	if d.Action == policy.Move {
-		if !p.limits(g, 1).IsZero() {
-			return d, false
-		}
-		if _, _, err := p.lease(g, c, &left[d.Market]); err != nil {
-			return d, false
-		}
-	}
-	return d, true
+	p.reconsider(r, on.machine)
 }
 
 func (p *pass) stop(r *Running, outcome string, why reason.Reason) {

@@ -195,7 +195,10 @@ type Running struct {
 	Beside  []string // the other machines of a gang
 	Group   Group    // as if it waited: Left counts from its last commit
 	Since   time.Time
-	Useful  bool      // the command runs
+	Useful  bool // the command runs
+	Moves   bool // machines are rented already to which it moves
+	// Unsaved is how long it has worked there since its last save.
+	Unsaved time.Duration
 	Stops   bool      // already asked to stop
 	StopAt  time.Time // the deadline of a job that is not to run past it
 }

@@ -82,6 +82,9 @@ func (b *Broker) conclude(tx *state.Tx, j *queue.Job, t *queue.Task, a *queue.At
 		t.Ended = tx.Now
 		tx.EmitTask("task."+string(t.State), j, a, v.Why)
 	}
+	if err := b.goOn(tx, j, t, a, spec, outcome); err != nil {
+		return err
+	}
 	b.maybeDone(tx, j)
 	return nil
 }

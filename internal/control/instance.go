@@ -48,6 +48,9 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 		why = reason.New("gone_outside", "cause", "not said by the provider")
 	}
 	i.Gone = why
+	if err := b.offMove(tx, i); err != nil {
+		return err
+	}
 	switch {
 	case !ended.IsZero():
 		i.Ended = ended
@@ -77,6 +80,9 @@ func (b *Broker) end(tx *state.Tx, id string, why reason.Reason, outcome queue.O
 	i := tx.EditInstance(id)
 	if i == nil {
 		return nil
+	}
+	if err := b.offMove(tx, i); err != nil {
+		return err
 	}
 	for _, a := range tx.AttemptsOn(id) {
 		if err := b.endAttempt(tx, a.ID, outcome, nil, why); err != nil {

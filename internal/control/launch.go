@@ -126,7 +126,7 @@ func (b *Broker) launching(tx *state.Tx, account *Account, id string) (req provi
 	if account == nil {
 		return req, false, b.gone(tx, id, reason.New("launch_failed", "code", "provider not configured"), queue.LaunchFailed, tx.Now)
 	}
-	if len(tx.AttemptsOn(id)) == 0 {
+	if !busied(tx, i) {
 		return req, false, b.gone(tx, id, reason.New("job_done"), queue.LaunchFailed, tx.Now)
 	}
 	if err := queue.SetInstance(i, queue.InstanceLaunching); err != nil {
@@ -222,10 +222,10 @@ func (b *Broker) accepted(tx *state.Tx, i *queue.Instance, got providers.Instanc
 		return err
 	}
 	b.event(tx, "instance.booting", i, reason.New("accepted", "cloud_id", i.CloudID))
-	if len(tx.AttemptsOn(i.ID)) == 0 {
+	if !busied(tx, i) {
 		return b.end(tx, i.ID, reason.New("job_done"), queue.Lost) // cancelled while it was asked for
 	}
-	return nil
+	return b.takeOver(tx, i)
 }
 
 // observe reads a provider's list, first, and then the records, so that a slow

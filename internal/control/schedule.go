@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -136,7 +138,7 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	}
 	over := overdue(tx.Instances()) // no launch makes another machine so
 	for i := range r.Launches {
-		if r.Launches[i].Gang > 0 {
+		if r.Launches[i].Gang > 0 || r.Launches[i].Takes != "" {
 			continue
 		}
 		if err := b.intend(tx, p, &r.Launches[i], over, taken); err != nil {
@@ -145,6 +147,12 @@ func (b *Broker) commit(tx *state.Tx, p *picture, r *scheduler.Result) error {
 	}
 	for _, g := range gangsOf(r) {
 		if err := b.placeGang(tx, p, g, over, taken); err != nil {
+			return err
+		}
+	}
+	taking := moves(r)
+	for _, attempt := range slices.Sorted(maps.Keys(taking)) {
+		if err := b.beginMove(tx, attempt, taking[attempt], over); err != nil {
 			return err
 		}
 	}
@@ -229,23 +237,30 @@ func (b *Broker) place(tx *state.Tx, p *picture, group, machine string, count in
 		if t == nil {
 			return nil
 		}
-		j := tx.EditJob(t.Job)
-		if err := queue.SetTask(j, t, queue.TaskRunning); err != nil {
+		if err := b.assign(tx, tx.EditJob(t.Job), t, machine, slots[0]); err != nil {
 			return err
 		}
-		t.Attempts++
-		a := tx.AddAttempt(&queue.Attempt{
-			ID: tx.NewID("a"), TaskID: t.TaskID, Token: tx.NewToken(), Number: t.Attempts,
-			Instance: machine, Slot: slots[0], State: queue.AttemptAssigned, Resume: t.Committed, Created: tx.Now,
-		})
-		t.Attempt, t.Reason, t.NotBefore = a.ID, reason.Reason{}, time.Time{}
 		slots = slots[1:]
 		count--
 		if i := tx.EditInstance(machine); !i.Idle.IsZero() {
 			i.Idle = time.Time{}
 		}
-		tx.EmitTask("attempt.assigned", j, a, reason.Reason{})
 	}
+	return nil
+}
+
+// assign makes a task's attempt on a slot of a machine.
+func (b *Broker) assign(tx *state.Tx, j *queue.Job, t *queue.Task, machine string, slot int) error {
+	if err := queue.SetTask(j, t, queue.TaskRunning); err != nil {
+		return err
+	}
+	t.Attempts++
+	a := tx.AddAttempt(&queue.Attempt{
+		ID: tx.NewID("a"), TaskID: t.TaskID, Token: tx.NewToken(), Number: t.Attempts,
+		Instance: machine, Slot: slot, State: queue.AttemptAssigned, Resume: t.Committed, Created: tx.Now,
+	})
+	t.Attempt, t.Reason, t.NotBefore = a.ID, reason.Reason{}, time.Time{}
+	tx.EmitTask("attempt.assigned", j, a, reason.Reason{})
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
+	"strconv"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -28,7 +30,24 @@ type picture struct {
 // shared is what the running tasks of a job have in common.
 type shared struct {
 	group  scheduler.Group
+	spec   *parsed
+	job    *queue.Job
 	stopAt time.Time
+	flows  map[int64][]scheduler.Flow // of what resumes, by about how many bytes
+}
+
+// resumes is what a task moves that goes on elsewhere from so many bytes, which count in
+// steps of a sixteenth, so that tasks share an answer.
+func (s *shared) resumes(b *Broker, bytes int64) []scheduler.Flow {
+	step := max(1, int64(1)<<max(0, bits.Len64(uint64(bytes))-5))
+	bytes = (bytes + step - 1) / step * step
+	if s.flows == nil {
+		s.flows = map[int64][]scheduler.Flow{}
+	}
+	if _, ok := s.flows[bytes]; !ok {
+		s.flows[bytes] = b.flows(s.spec, s.job, bytes)
+	}
+	return s.flows[bytes]
 }
 
 // snapshot draws what the scheduler may look at, from one view of the tables.
@@ -127,14 +146,36 @@ func (b *Broker) machineOf(i *queue.Instance, used int) scheduler.Machine {
 	m.Shape.Fabric, m.Shape.RDMA = b.facts.Joined(cloud, i.Type, i.GPU, i.GPUs)
 	switch i.State {
 	case queue.InstanceRequested, queue.InstanceLaunching, queue.InstanceBooting, queue.InstanceReady:
-		m.Open = i.Unknown.IsZero()
+		m.Open = i.Unknown.IsZero() && i.Takes == ""
 	case queue.InstanceDraining, queue.InstanceTerminating, queue.InstanceGone:
 	}
 	return m
 }
 
+// saved is the share of a task that its committed checkpoint holds. Where the program
+// does not tell, it is the time that it took, of the time that the job says.
+func saved(s *parsed, t *queue.Task) float64 {
+	if t.Progress <= 0 && t.Seconds > 0 && s.work.Task > 0 && len(s.needs.GPU) == 1 {
+		return min(0.99, t.Seconds/s.work.Task.Seconds())
+	}
+	return t.Progress
+}
+
+// leftOf is the share of a task that is left, and the step that it is counted in: eighths
+// of octaves, or with a deadline, which is exact, small ones that never promise too much.
+func leftOf(s *parsed, j *queue.Job, t *queue.Task) (float64, string) {
+	left := 1 - saved(s, t)
+	if !j.Deadline.IsZero() {
+		const steps = 1 << 14
+		n := max(1, math.Ceil(left*steps))
+		return n / steps, fmt.Sprintf("%d of %d", int(n), steps)
+	}
+	octave := int(math.Round(-8 * math.Log2(max(left, 1.0/1024))))
+	return math.Exp2(-float64(octave) / 8), strconv.Itoa(octave)
+}
+
 // drawJob makes a job's groups: its fresh tasks, and those with a row by where
-// their checkpoint lies and how much work is left, in eighths of octaves.
+// their checkpoint lies and how much work is left.
 func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*queue.Task) {
 	spec, err := b.specs.of(j)
 	if err != nil {
@@ -173,8 +214,8 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 				continue
 			}
 		}
-		octave := int(math.Round(-8 * math.Log2(max(1-t.Progress, 1.0/1024))))
-		id := fmt.Sprintf("%s/%s/%d", j.ID, t.Region, octave)
+		left, steps := leftOf(spec, j, t)
+		id := fmt.Sprintf("%s/%s/%s", j.ID, t.Region, steps)
 		if t.NotBefore.After(p.Now) {
 			id += "/" + t.NotBefore.UTC().Format(time.RFC3339)
 		}
@@ -184,7 +225,7 @@ func (b *Broker) drawJob(view *state.Tables, p *picture, j *queue.Job, rows []*q
 		}
 		at, ok := groups[id]
 		if !ok {
-			g := add(id, math.Exp2(-float64(octave)/8), j.Accepted, t.NotBefore)
+			g := add(id, left, j.Accepted, t.NotBefore)
 			g.Tried = true
 			if waits.After(g.Waits) {
 				g.Waits = waits
@@ -298,7 +339,7 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 	if !ok {
 		if j := view.Job(a.Job); j != nil {
 			if spec, err := b.specs.of(j); err == nil {
-				s = &shared{group: b.group(spec, j, p.Now)}
+				s = &shared{group: b.group(spec, j, p.Now), spec: spec, job: j}
 				s.group.Work.Rates = b.measured(view, spec.class)
 				if spec.stopsAtDeadline {
 					s.stopAt = j.Deadline
@@ -312,7 +353,7 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 	}
 	r := scheduler.Running{
 		Attempt: a.ID, Machine: a.Instance, Group: s.group, Since: a.Created,
-		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil, StopAt: s.stopAt,
+		Useful: a.State == queue.AttemptRunning, Stops: a.Stop != nil, Moves: a.Move != nil, StopAt: s.stopAt,
 	}
 	if a.Member != nil {
 		for _, id := range a.Member.All {
@@ -321,7 +362,14 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 			}
 		}
 	}
-	r.Group.ID, r.Group.Waiting, r.Group.Left = "running/"+a.ID, 1, 1-t.Progress
+	r.Group.ID, r.Group.Waiting, r.Group.Left = "running/"+a.ID, 1, 1-saved(s.spec, t)
+	if !r.Group.Deadline.IsZero() { // what may move
+		live, _ := b.progressOf(a.ID)
+		r.Unsaved = max(a.Busy, live.Busy) - a.Kept
+		if c := view.Checkpoints.Get(state.CheckpointKey(t.TaskID, t.Committed)); c != nil && c.Bytes > 0 {
+			r.Group.Work.Flows = s.resumes(b, c.Bytes)
+		}
+	}
 	p.Running = append(p.Running, r)
 }
 

@@ -49,6 +49,7 @@ var Sentences = map[Code]string{
 	"boot_deadline":     "the machine did not call in within {limit}",
 	"cancelled":         "cancelled by {by}",
 	"moved":             "moved: {why|prose}",
+	"move_off":          "the move is off: machine {machine} is not to be had",
 	"idle":              "no work for {idle}",
 	"makes_room":        "makes room for job {job}, which has waited long",
 	"lease_ended":       "the lease ended: {why}",

@@ -19,6 +19,9 @@ func Check(s *scheduler.Snapshot, r *scheduler.Result) error {
 	for i := range s.Groups {
 		c.groups[s.Groups[i].ID] = &s.Groups[i]
 	}
+	for i := range s.Running {
+		c.running(&s.Running[i])
+	}
 	c.machines()
 	c.launches()
 	c.gangs()
@@ -42,6 +45,24 @@ type checker struct {
 
 func (c *checker) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// running checks that what moves is rented whole, and once.
+func (c *checker) running(r *scheduler.Running) {
+	n := 0
+	for i := range c.r.Launches {
+		l := &c.r.Launches[i]
+		if l.Takes != r.Attempt {
+			continue
+		}
+		c.groups[l.Group] = &r.Group
+		if n++; l.Tasks != 0 || l.Gang != 0 || l.Why.IsZero() || r.Moves || !r.Group.Interruptible {
+			c.fail("a launch takes %s: %d tasks, gang %d, reason %q, it moves already: %v", r.Attempt, l.Tasks, l.Gang, l.Why.Code, r.Moves)
+		}
+	}
+	if want := max(1, r.Group.Needs.Nodes); n > 0 && n != want {
+		c.fail("%d machines take %s, which needs %d", n, r.Attempt, want)
+	}
 }
 
 // place counts tasks of a group on a market.
@@ -131,7 +152,9 @@ func (c *checker) launches() {
 			c.fail("a machine is launched for %s, which does not wait", l.Group)
 			continue
 		}
-		c.place(l.Group, l.Tasks, l.Market, g.Project, l.SlotKey)
+		if l.Takes == "" {
+			c.place(l.Group, l.Tasks, l.Market, g.Project, l.SlotKey)
+		}
 		tasks := l.Tasks
 		for _, m := range l.More {
 			tasks += m.Tasks
@@ -251,7 +274,7 @@ func (c *checker) limits() {
 		launching += p.Launching
 	}
 	alone := len(c.r.Launches) > 0 && !slices.ContainsFunc(c.r.Launches, func(l scheduler.Launch) bool {
-		return l.Gang == 0 || l.Gang != c.r.Launches[0].Gang // a gang larger than the limit has its turn alone
+		return l.Gang == 0 && l.Takes == "" || l.Gang != c.r.Launches[0].Gang || l.Takes != c.r.Launches[0].Takes // a gang larger than the limit has its turn alone
 	})
 	if limit, n := c.s.Settings.Launches, len(c.r.Launches); limit > 0 && n > 0 && n+launching > limit && (launching > 0 || !alone) {
 		c.fail("%d launches, %d are allowed", n+launching, limit)

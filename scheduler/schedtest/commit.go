@@ -32,11 +32,11 @@ func (w *World) Commit(r *scheduler.Result) *World {
 	}
 	for i := range r.Launches {
 		l := &r.Launches[i]
-		g := next.find(l.Group)
+		g := next.of(l)
 		caps := next.Providers[l.Market.Provider].Capabilities
 		m := scheduler.Machine{
 			ID: fmt.Sprintf("new%04d", i), Market: l.Market, Shape: l.Shape, Project: g.Project, Payer: g.Payer.Job, Slots: l.Slots, SlotKey: l.SlotKey,
-			Open: true, Price: l.Price, Bound: l.Bound, Lease: l.Lease, Billing: caps.Billing,
+			Open: l.Takes == "", Price: l.Price, Bound: l.Bound, Lease: l.Lease, Billing: caps.Billing,
 		}
 		change, err := budget.Extend(next.Budgets, budget.Lease{
 			Instance: m.ID, Payer: g.Payer, From: next.Now, Until: l.Lease.Add(caps.StopTime), Bound: l.Bound, Billing: caps.Billing,
@@ -59,7 +59,9 @@ func (w *World) Commit(r *scheduler.Result) *World {
 			}
 		}
 		next.Providers[l.Market.Provider] = p
-		next.run(l.Group, &m, l.Tasks, l.Gang, begun)
+		if l.Takes == "" {
+			next.run(l.Group, &m, l.Tasks, l.Gang, begun)
+		}
 		for _, more := range l.More {
 			next.run(more.Group, &m, more.Tasks, 0, begun)
 		}
@@ -69,6 +71,16 @@ func (w *World) Commit(r *scheduler.Result) *World {
 		next.Machines[machines[rel.Machine]].Open = false // it goes, and lives until it is gone
 	}
 	return &next
+}
+
+// of is whose machine a launch is; an attempt that it takes is under way from then on.
+func (w *World) of(l *scheduler.Launch) *scheduler.Group {
+	if l.Takes == "" {
+		return w.find(l.Group)
+	}
+	r := &w.Snapshot.Running[slices.IndexFunc(w.Snapshot.Running, func(r scheduler.Running) bool { return r.Attempt == l.Takes })]
+	r.Moves = true
+	return &r.Group
 }
 
 func (w *World) find(group string) *scheduler.Group {

@@ -59,7 +59,9 @@ func (c *checker) gangs() {
 		if l.Gang > 0 && len(l.More) > 0 {
 			c.fail("a machine of gang %d is shared", l.Gang)
 		}
-		add(l.Gang, l.Group, l.Market, l.Tasks, l.Slots)
+		if l.Takes == "" { // see [checker.running]
+			add(l.Gang, l.Group, l.Market, l.Tasks, l.Slots)
+		}
 	}
 	for n, s := range sets {
 		g := c.groups[s.group]

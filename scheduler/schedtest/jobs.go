@@ -171,7 +171,7 @@ func (w *World) move(g *scheduler.Group, l *line) {
 func (w *World) running(l *line) {
 	r := scheduler.Running{Attempt: l.name, Machine: l.get("machine"), Since: w.Now.Add(-10 * time.Minute), Useful: !l.flag("starting"), Stops: l.flag("stops"), StopAt: w.moment(l, "ends")}
 	r.Group = w.group(l)
-	r.Group.Waiting = 1
+	r.Group.Waiting, r.Moves, r.Unsaved, r.Beside = 1, l.flag("moves"), l.span("unsaved", 0), l.words2("beside")
 	w.Snapshot.Running = append(w.Snapshot.Running, r)
 }
 

@@ -27,6 +27,9 @@ func Render(s *scheduler.Snapshot, r *scheduler.Result) string {
 	var texts []string
 	for i := range r.Launches {
 		text := launch(s, &r.Launches[i])
+		if takes := r.Launches[i].Takes; takes != "" {
+			text += ", takes " + takes + ": " + r.Launches[i].Why.String()
+		}
 		if times[text]++; times[text] == 1 {
 			texts = append(texts, text)
 		}
