@@ -65,6 +65,8 @@ type Options struct {
 	CacheDir string
 	// SplitAtHoles replays the stretches between holes instead of refusing them.
 	SplitAtHoles bool
+	// Timeline records where the job was in the most typical window.
+	Timeline bool
 }
 
 // Result is what a replay found, with the field names of the command's JSON.
@@ -74,6 +76,8 @@ type Result struct {
 	Optimum  Optimum  `json:"optimum"`
 	Policies []Score  `json:"policies"`
 	Notes    []string `json:"notes,omitempty"`
+	// Timeline is of one window, if it was asked for.
+	Timeline *Timeline `json:"-"`
 }
 
 // Optimum is the clairvoyant lower bound: the least cost with all of the future known.
@@ -112,7 +116,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return summarize(rows, names, notes), nil
+	r := summarize(rows, names, notes)
+	if o.Timeline {
+		r.Timeline = timeline(rows, names)
+	}
+	return r, nil
 }
 
 // replay plays the named policies through all windows.
@@ -163,6 +171,7 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 				if !known {
 					optima[i] = dp.solve(w)
 				}
+				rows[i].window = w
 				rows[i].optimum, rows[i].onDemand = optima[i], w.onDemandCost()
 				for _, name := range names {
 					rows[i].outcomes = append(rows[i].outcomes, w.replay(ruleOf(name)))
@@ -279,6 +288,7 @@ func (o *Options) windows(m *market) ([]*window, error) {
 }
 
 type row struct {
+	window            *window
 	optimum, onDemand float64
 	outcomes          []outcome
 }

@@ -28,6 +28,8 @@ type QueueOptions struct {
 	SplitAtHoles bool
 	// CacheDir keeps bounds from one time to the next; empty = nowhere.
 	CacheDir string
+	// Timeline records where each job was.
+	Timeline bool
 	// Progress is told what is done: so many of so many.
 	Progress func(what string, at, of int)
 }
@@ -304,6 +306,7 @@ type queueRun struct {
 type jobRun struct {
 	refused string // why it was not admitted, or ""
 	out     outcome
+	spans   []Span // since it began, if they were asked for
 }
 
 // points is about how many moments of spending are kept for each team.
@@ -337,7 +340,7 @@ func (q *replayed) replay(ctx context.Context, name string, start rule) (queueRu
 				continue
 			}
 			r := e.window.run()
-			r.share = &share{commons: c, job: e, pools: e.pools, at: none}
+			r.share = &share{commons: c, job: e, pools: e.pools, at: none, shown: q.options.Timeline}
 			if result.jobs[next].refused = r.share.admit(r, q.caps); result.jobs[next].refused == "" {
 				active, at[r], decide[r] = append(active, r), next, start(&sight{r: r})
 			}
@@ -352,7 +355,7 @@ func (q *replayed) replay(ctx context.Context, name string, start rule) (queueRu
 			if r.running() {
 				still = append(still, r)
 			} else {
-				result.jobs[at[r]].out = r.out
+				result.jobs[at[r]].out, result.jobs[at[r]].spans = r.out, r.share.seen.all
 				delete(decide, r)
 			}
 		}
@@ -394,6 +397,9 @@ func (s *share) admit(r *run, caps map[string]money.Amount) string {
 func (s *share) step(r *run, decide func()) error {
 	team, name := s.job.Team, s.job.Name
 	decide()
+	if s.shown {
+		s.seen.see(r)
+	}
 	s.move(r)
 	if err := s.reserve(team, name, s.owed(r)+s.pledge(r, r.held)); err != nil {
 		return err

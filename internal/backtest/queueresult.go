@@ -84,6 +84,8 @@ type JobOutcome struct {
 	Finish     int64   `json:"finish_seconds,omitempty"` // from its arrival
 	Missed     bool    `json:"missed,omitempty"`
 	Preempted  int     `json:"preemptions,omitempty"`
+	// Spans say where it was, counted from the beginning, if that was asked for.
+	Spans []Span `json:"-"`
 }
 
 func short(d time.Duration) string { return quantity.Duration(d).String() }
@@ -136,6 +138,11 @@ func (q *replayed) outcome(e *entry, j jobRun) JobOutcome {
 	}
 	if o.Admitted {
 		waited := time.Duration(e.window.first)*q.step - e.Arrival.Std() // for the first tick
+		for _, span := range j.spans {
+			begun := time.Duration(e.window.first) * q.step
+			span.From, span.To = span.From+begun, span.To+begun
+			o.Spans = append(o.Spans, span)
+		}
 		o.Finish = int64((waited + j.out.finish) / time.Second)
 	}
 	return o

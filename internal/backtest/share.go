@@ -23,6 +23,8 @@ type share struct {
 	at    int   // the pool of the commons that the job holds machines of, or none
 	since int   // the number of that entry
 	paid  float64
+	shown bool // where the job is gets recorded
+	seen  spans
 }
 
 // A reservation has some room to spare, so that rounding up never uses up what

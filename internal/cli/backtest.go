@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"gpubroker/internal/backtest"
+	"gpubroker/internal/backtest/report"
 	"gpubroker/internal/quantity"
 )
 
@@ -40,7 +44,7 @@ func (a *app) backtest() *cobra.Command {
 	var o backtest.Options
 	var length, deadline, delay duration
 	var checkpoint sizeFlag
-	var starts, observe, jobs string
+	var starts, observe, jobs, html string
 	var markets []string
 	cmd := &cobra.Command{
 		Use: "backtest", Short: "Replay a recorded spot market through the broker's own decisions",
@@ -55,7 +59,7 @@ func (a *app) backtest() *cobra.Command {
 			o.Length, o.Deadline, o.Delay = length.Std(), deadline.Std(), delay.Std()
 			o.Checkpoint = float64(checkpoint.Bytes()) / 1e9
 			if jobs != "" {
-				return a.queue(cmd, jobs, markets, o, observe)
+				return a.queue(cmd, jobs, markets, o, observe, html)
 			}
 			if len(markets) > 1 {
 				return usage("--market names %d markets: one job is replayed in one; several are for --jobs", len(markets))
@@ -77,12 +81,16 @@ func (a *app) backtest() *cobra.Command {
 			if o.Free, err = seesAll(observe); err != nil {
 				return err
 			}
+			o.Timeline = html != ""
 			defer a.slow("replaying")()
 			r, err := backtest.Run(cmd.Context(), o)
 			if errors.Is(err, backtest.ErrInput) {
 				return &exit{ExitUsage, err}
 			}
 			if err != nil {
+				return err
+			}
+			if err := a.report(html, func(w io.Writer) error { return report.Single(w, r, o) }); err != nil {
 				return err
 			}
 			if done, err := a.json(r); done {
@@ -107,8 +115,26 @@ func (a *app) backtest() *cobra.Command {
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
 	f.BoolVar(&o.SplitAtHoles, "split", false, "replay the stretches between holes of the record instead of refusing them; with --jobs the longest")
+	f.StringVar(&html, "html", "", "write a report with charts to this file as well")
 	cmd.AddCommand(a.suite())
 	return cmd
+}
+
+// report writes a report to a file that was asked for.
+func (a *app) report(file string, write func(io.Writer) error) error {
+	if file == "" {
+		return nil
+	}
+	var b bytes.Buffer
+	err := write(&b)
+	if err == nil {
+		err = os.WriteFile(file, b.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	fmt.Fprintf(a.Err, "the report is in %s\n", file)
+	return nil
 }
 
 func parseStarts(text string, o *backtest.Options) error {

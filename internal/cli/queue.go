@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpubroker/internal/backtest"
+	"gpubroker/internal/backtest/report"
 	"gpubroker/internal/quantity"
 )
 
 // queue is backtest --jobs.
-func (a *app) queue(cmd *cobra.Command, file string, markets []string, single backtest.Options, observe string) error {
+func (a *app) queue(cmd *cobra.Command, file string, markets []string, single backtest.Options, observe, html string) error {
 	for _, name := range []string{"pools", "per-pool", "length", "deadline", "fraction", "delay", "gang", "checkpoint", "starts"} {
 		if cmd.Flags().Changed(name) {
 			return usage("--%s describes one job; with --jobs that stands in %s", name, file)
@@ -28,13 +30,16 @@ func (a *app) queue(cmd *cobra.Command, file string, markets []string, single ba
 	o := backtest.QueueOptions{
 		File: file, Markets: markets, Egress: single.Egress, Policies: single.Policies, Free: free,
 		SplitAtHoles: single.SplitAtHoles, CacheDir: optimaDir(),
-		Progress: a.counting(),
+		Timeline: html != "", Progress: a.counting(),
 	}
 	r, err := backtest.RunQueue(cmd.Context(), o)
 	if errors.Is(err, backtest.ErrInput) {
 		return &exit{ExitUsage, err}
 	}
 	if err != nil {
+		return err
+	}
+	if err := a.report(html, func(w io.Writer) error { return report.Queue(w, r) }); err != nil {
 		return err
 	}
 	if done, err := a.json(r); done {
