@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -240,7 +239,7 @@ func chosen(names []string) ([]string, error) {
 	}
 	for _, name := range names {
 		if ruleOf(name) == nil {
-			return nil, inputError("unknown policy %q; known are %s", name, strings.Join(PolicyNames(), ", "))
+			return nil, inputError("unknown policy %q%s", name, meant(name, PolicyNames()))
 		}
 	}
 	return slices.DeleteFunc(PolicyNames(), func(n string) bool { return !slices.Contains(names, n) }), nil

@@ -257,8 +257,12 @@ func TestBadInput(t *testing.T) {
 		want   string
 	}{
 		"no such market":     {func(o *Options) { o.Market = "testdata/toy/night" }, "no recorded market testdata/toy/night: neither night.avail.csv.gz nor night.count.csv.gz exists"},
-		"no such folder":     {func(o *Options) { o.Market = "testdata/x/day" }, "zones.csv"},
-		"unknown pool":       {func(o *Options) { o.Pools = []string{"east-a", "north"} }, `has no pool "north"; it has east-a, west-b`},
+		"nearly a market":    {func(o *Options) { o.Market = "testdata/toy/dai" }, `neither dai.avail.csv.gz nor dai.count.csv.gz exists; did you mean "day"?`},
+		"nearly a pool":      {func(o *Options) { o.Pools = []string{"eest-a"} }, `has no pool "eest-a"; did you mean "east-a"`},
+		"nearly a policy":    {func(o *Options) { o.Policies = []string{"our"} }, `unknown policy "our"; did you mean "ours"?`},
+		"nearly a folder":    {func(o *Options) { o.Market = "testdata/tow/day" }, `there is no testdata/tow/zones.csv; did you mean "toy"?`},
+		"no such folder":     {func(o *Options) { o.Market = "nowhere/x/day" }, "there is no nowhere/x/zones.csv"},
+		"unknown pool":       {func(o *Options) { o.Pools = []string{"east-a", "north"} }, `has no pool "north"; there is east-a, west-b`},
 		"pool twice":         {func(o *Options) { o.Pools = []string{"east-a", "east-a"} }, `pool "east-a" is named twice`},
 		"short deadline":     {func(o *Options) { o.Deadline = 4 * time.Hour }, "deadline 4h0m0s is shorter than the job: 4h0m0s of work and a delay of 12m0s"},
 		"fraction too large": {func(o *Options) { o.Deadline, o.Fraction = 0, 1 }, "shorter than the job"},
@@ -270,7 +274,7 @@ func TestBadInput(t *testing.T) {
 		"negative delay":     {func(o *Options) { o.Delay = -time.Second }, "delay -1s is negative"},
 		"negative gang":      {func(o *Options) { o.Gang = -1 }, "gang -1 is not positive"},
 		"gang without count": {func(o *Options) { o.Gang = 2 }, "a gang of 2 needs STEM.count.csv.gz"},
-		"unknown policy":     {func(o *Options) { o.Policies = []string{"best"} }, `unknown policy "best"; known are on-demand, greedy, `},
+		"unknown policy":     {func(o *Options) { o.Policies = []string{"best"} }, `unknown policy "best"; there is on-demand, greedy, `},
 		"longer than data":   {func(o *Options) { o.Deadline = 100 * time.Hour }, "no unbroken stretch"},
 		"hole in time":       {func(o *Options) { o.Market = gap }, "hole at row 11 (t=1767233400): 50m0s without a record, the step is 10m0s"},
 		"empty cell":         {func(o *Options) { o.Market = replace("day.avail.csv", "1767226200,1,0", "1767226200,1,") }, `hole at row 3 (t=1767226200): pool "west-b" has no value`},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
-	"gpubroker/internal/nearest"
 )
 
 // epoch is when replays of whole queues begin: captures come from different
@@ -105,7 +104,7 @@ func (g *ground) horizon() time.Duration { return time.Duration(len(g.count)) * 
 func (g *ground) open(j Job) ([]int, error) {
 	for _, name := range j.Markets {
 		if !slices.Contains(g.names, name) {
-			return nil, fmt.Errorf("there is no market %q; %s", name, orElse(nearest.Hint(name, g.names), "there is "+strings.Join(g.names, ", ")))
+			return nil, fmt.Errorf("there is no market %q%s", name, meant(name, g.names))
 		}
 	}
 	var pools []int
@@ -118,13 +117,6 @@ func (g *ground) open(j Job) ([]int, error) {
 		return nil, fmt.Errorf("a gang of %d needs a market with counts (STEM.count.csv.gz), and the job has none", j.Gang)
 	}
 	return pools, nil
-}
-
-func orElse(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 // market is what a job sees of the ground: the pools that have room for its gang.

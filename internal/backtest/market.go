@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
+	"gpubroker/internal/nearest"
 )
 
 // ErrInput marks errors in what was given: the options or the recorded market.
@@ -72,7 +73,11 @@ type market struct {
 // beside them. A row holds until the next one; the grid's step is the nominal
 // one of zones.csv.
 func load(stem string, names []string, gang int, split bool) (*market, error) {
-	zones, err := readZones(filepath.Join(filepath.Dir(stem), "zones.csv"))
+	dir := filepath.Dir(stem)
+	zones, err := readZones(filepath.Join(dir, "zones.csv"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, inputError("no recorded market %s: there is no %s/zones.csv%s", stem, dir, meant(filepath.Base(dir), foldersIn(filepath.Dir(dir))))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +96,7 @@ func load(stem string, names []string, gang int, split bool) (*market, error) {
 	for i, name := range names {
 		cols[i] = slices.Index(avail.pools, name)
 		if cols[i] < 0 {
-			return nil, inputError("%s has no pool %q; it has %s", avail.path, name, strings.Join(avail.pools, ", "))
+			return nil, inputError("%s has no pool %q%s", avail.path, name, meant(name, avail.pools))
 		}
 		if slices.Index(names, name) != i {
 			return nil, inputError("pool %q is named twice", name)
@@ -236,7 +241,41 @@ func readAvailability(stem string) (tab *table, counts bool, err error) {
 			return tab, kind != ".avail", err
 		}
 	}
-	return nil, false, inputError("no recorded market %s: neither %s.avail.csv.gz nor %s.count.csv.gz exists", stem, filepath.Base(stem), filepath.Base(stem))
+	return nil, false, inputError("no recorded market %s: neither %s.avail.csv.gz nor %s.count.csv.gz exists%s",
+		stem, filepath.Base(stem), filepath.Base(stem), meant(filepath.Base(stem), stemsIn(filepath.Dir(stem))))
+}
+
+// stemsIn are the markets of a folder.
+func stemsIn(dir string) []string {
+	var stems []string
+	for _, kind := range []string{".avail.csv", ".count.csv"} {
+		files, _ := filepath.Glob(filepath.Join(dir, "*"+kind+"*")) // only a bad pattern fails
+		for _, f := range files {
+			stem, _, _ := strings.Cut(filepath.Base(f), kind)
+			stems = append(stems, stem)
+		}
+	}
+	return stems
+}
+
+// foldersIn are the folders of a folder that hold markets.
+func foldersIn(dir string) []string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "zones.csv")) // only a bad pattern fails
+	for i, f := range files {
+		files[i] = filepath.Base(filepath.Dir(f))
+	}
+	return files
+}
+
+// meant ends an error with the names that are near, or else with those there are.
+func meant(name string, names []string) string {
+	if hint := nearest.Hint(name, names); hint != "" {
+		return "; " + hint
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; there is " + strings.Join(names, ", ")
 }
 
 // readPrices returns the spot price of each row and named pool, or nil if there
@@ -308,12 +347,12 @@ func readCSV(path string) ([][]string, string, error) {
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		if f, err = os.Open(path); err != nil {
-			return nil, path, inputError("read recorded market: %w", err)
+			return nil, path, inputError("%w", err)
 		}
 		defer f.Close()
 		r = f
 	default:
-		return nil, path, inputError("read recorded market: %w", err)
+		return nil, path, inputError("%w", err)
 	}
 	records, err := csv.NewReader(r).ReadAll()
 	if err != nil {

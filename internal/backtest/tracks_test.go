@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -67,6 +68,30 @@ func TestTracks(t *testing.T) {
 				t.Errorf("%s, gang %d, %vh in %vh, %s: %.3f, want %.3f within %v %%", c.stem, c.gang, c.length, c.deadline,
 					f.name, got[f.name], f.want, f.within*100)
 			}
+		}
+	}
+}
+
+// A whole queue over the pools of tracks B and C: no cap is exceeded and nothing
+// that was admitted is late, whatever the policy.
+func TestTrackD(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	needs(t, "gcp-h100x16-2025-10/s2")
+	for seed := range 3 {
+		q := parse(t, fmt.Sprintf(`
+markets: [aws-v100x1-2023-02/s2, gcp-h100x16-2025-10/s2]
+delay: 13m
+egress: 0.02
+generate: {jobs: 220, seed: %d, lengths: jobs/philly-runtime-seconds.csv.gz}`, seed))
+		q.dir = recorded
+		r := q.run(t, QueueOptions{SplitAtHoles: true})
+		for _, p := range r.Policies {
+			if p.Misses > 0 || p.CapBreaches > 0 || p.SumCost < p.Bound || p.Admitted < 40 {
+				t.Errorf("seed %d, %s: %+v", seed, p.Name, p.Tally)
+			}
+			t.Logf("seed %d %-16s admitted %3d, cost %8.2f, ÷ bound %.3f", seed, p.Name, p.Admitted, p.SumCost, p.Ratio)
 		}
 	}
 }

@@ -165,7 +165,11 @@ const mostPools = 30
 func (p *page) timeline(tl *backtest.Timeline) {
 	p.section("Where the job was")
 	p.text("One start, from %s, where the ratio is the median. Each row is a policy; its cost ÷ the optimum of this start is on the right.", tl.Start.Format("2006-01-02 15:04"))
-	p.legend(true)
+	p.legend(
+		[2]string{`<path d="M17 10l-4 -6h8z" class="lost"/>`, "taken away"},
+		[2]string{`<circle cx="17" cy="7" r="3.5" class="dot"/>`, "done"},
+		[2]string{`<line x1="17" y1="0" x2="17" y2="14" class="cap"/>`, "deadline"},
+	)
 	pools := tl.Pools[:min(len(tl.Pools), mostPools)]
 	const left, right, row, strip = 150.0, 90.0, 27.0, 13.0
 	base := 8 + row*float64(len(tl.Tracks))
@@ -257,20 +261,20 @@ func shares(spans []backtest.Span) string {
 	return strings.Join(all, ", ") + ", " + count(lost, "preemption")
 }
 
-// legend says what the boxes mean.
-func (p *page) legend(lost bool) {
-	p.f("<figure><svg viewBox=\"0 0 %.0f 22\" role=\"presentation\">\n", width)
-	p.rect(2, 4, 28, 14, "spot", "")
-	p.label(36, 15, "", "on spot")
-	p.rect(112, 4, 28, 14, "demand", "")
-	p.label(146, 15, "", "on demand")
-	p.line(242, 11, 270, 11, "wait")
-	p.label(276, 15, "", "waiting")
-	if lost {
-		p.f("<path d=\"M360 14l-4 -6h8z\" class=\"lost\"/>\n")
-		p.label(370, 15, "", "taken away")
-		p.f("<circle cx=\"470\" cy=\"11\" r=\"3.5\" class=\"dot\"/>\n")
-		p.label(480, 15, "", "done")
+// keys explains marks: each is drawn in a box of 34 by 14.
+func (p *page) keys(marks ...[2]string) {
+	p.f("<p class=\"keys\">\n")
+	for _, m := range marks {
+		p.f("<span><svg class=\"mark\" viewBox=\"0 0 34 14\" aria-hidden=\"true\">%s</svg> %s</span>\n", m[0], esc(m[1]))
 	}
-	p.closeSVG()
+	p.f("</p>\n")
+}
+
+// legend says what the boxes mean.
+func (p *page) legend(more ...[2]string) {
+	p.keys(append([][2]string{
+		{`<rect x="1" y="1" width="32" height="12" class="spot"/>`, "on spot"},
+		{`<rect x="1" y="1" width="32" height="12" class="demand"/>`, "on demand"},
+		{`<line x1="1" y1="7" x2="33" y2="7" class="wait"/>`, "waiting"},
+	}, more...)...)
 }

@@ -257,6 +257,8 @@ main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2.25rem 0 .5rem; }
 p { max-width: 48rem; margin: .4rem 0; } .lead { font-size: 1.05rem; } .key { color: var(--dim); }
 figure { margin: 1rem 0; overflow-x: auto; } .broad svg { min-width: 42rem; } svg { display: block; width: 100%; height: auto; }
+.keys { max-width: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; } .keys span { white-space: nowrap; }
+.mark { display: inline-block; width: 2.1rem; vertical-align: -.1em; } .pair figure { margin: 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
 @media (max-width: 27rem) { .pair { grid-template-columns: 1fr; } }
 text { fill: var(--ink); font: 12px system-ui, sans-serif; } .small { font-size: 10px; } .dim { fill: var(--dim); }

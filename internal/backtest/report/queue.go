@@ -41,17 +41,15 @@ func b2i(b bool) int {
 func (p *page) spending(r backtest.QueueResult) {
 	p.section("What each team had spent")
 	shown := lines(r)
-	p.text("The thin line is what %s had spent or reserved: a job is admitted only if it fits below the cap on demand.", r.Policies[shown[0]].Name)
-	p.f("<figure><svg viewBox=\"0 0 %.0f 22\" role=\"presentation\">\n", width)
-	at := 2.0
+	p.text("A job is admitted only if what it needs on demand fits between what is spent or reserved and the cap.")
+	var marks [][2]string
 	for i, k := range shown {
-		p.line(at, 11, at+34, 11, fmt.Sprintf("line line%d", i))
-		p.label(at+40, 15, "", r.Policies[k].Name)
-		at += 64 + 7*float64(len(r.Policies[k].Name))
+		marks = append(marks, [2]string{fmt.Sprintf(`<line x1="0" y1="7" x2="34" y2="7" class="line line%d"/>`, i), r.Policies[k].Name})
 	}
-	p.line(at, 11, at+34, 11, "cap")
-	p.label(at+40, 15, "", "cap")
-	p.closeSVG()
+	p.keys(append(marks,
+		[2]string{`<line x1="0" y1="7" x2="34" y2="7" class="held"/>`, r.Policies[shown[0]].Name + ", with what it had reserved"},
+		[2]string{`<line x1="0" y1="7" x2="34" y2="7" class="cap"/>`, "cap"},
+	)...)
 	p.f("<div class=\"pair\">\n")
 	for i := range r.Policies[0].Teams {
 		p.team(r, i, shown)
@@ -123,7 +121,7 @@ func (p *page) jobs(r backtest.QueueResult) {
 	}
 	p.section("Where the jobs were under " + s.Name)
 	p.text("Each line is a job that was admitted, in the order of arrival; the table of jobs below has the same.")
-	p.legend(false)
+	p.legend()
 	row := min(14, max(4, 700/float64(len(shown))))
 	height := 30 + row*float64(len(shown))
 	const left, right = 40.0, 16.0
