@@ -246,12 +246,13 @@ func chosen(names []string) ([]string, error) {
 }
 
 func (m *market) only(i int) *market {
-	one := &market{step: m.step, pools: m.pools[i : i+1]}
+	one := &market{step: m.step, counts: m.counts, pools: m.pools[i : i+1]}
 	for _, s := range m.stretches {
 		cut := stretch{start: s.start}
 		for t := range s.up {
 			cut.up = append(cut.up, s.up[t][i:i+1])
 			cut.price = append(cut.price, s.price[t][i:i+1])
+			cut.count = append(cut.count, s.count[t][i:i+1])
 		}
 		one.stretches = append(one.stretches, cut)
 	}

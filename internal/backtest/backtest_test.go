@@ -327,4 +327,7 @@ func TestCancelled(t *testing.T) {
 	if _, err := Run(ctx, toy()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+	if _, err := RunQueue(ctx, QueueOptions{File: "testdata/queue/small.yaml"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a queue: %v", err)
+	}
 }

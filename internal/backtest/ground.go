@@ -122,9 +122,10 @@ func (g *ground) open(j Job) ([]int, error) {
 // market is what a job sees of the ground: the pools that have room for its gang.
 // What does not depend on the job is shared by all that see the same.
 func (g *ground) market(pools []int, gang int) (*market, *stretch) {
-	m := &market{step: g.step}
+	m := &market{step: g.step, counts: true}
 	for _, p := range pools {
 		m.pools = append(m.pools, g.pools[p])
+		m.counts = m.counts && g.counted[g.of[p]]
 	}
 	key := fmt.Sprint(pools, gang)
 	if s, ok := g.views[key]; ok {
@@ -132,11 +133,11 @@ func (g *ground) market(pools []int, gang int) (*market, *stretch) {
 	}
 	s := &stretch{start: epoch}
 	for t := range g.count {
-		up, price := make([]bool, len(pools)), make([]money.Rate, len(pools))
+		up, price, count := make([]bool, len(pools)), make([]money.Rate, len(pools)), make([]int, len(pools))
 		for i, p := range pools {
-			up[i], price[i] = g.count[t][p] >= gang, g.price[t][p]
+			up[i], price[i], count[i] = g.count[t][p] >= gang, g.price[t][p], g.count[t][p]
 		}
-		s.up, s.price = append(s.up, up), append(s.price, price)
+		s.up, s.price, s.count = append(s.up, up), append(s.price, price), append(s.count, count)
 	}
 	g.views[key] = s
 	return m, s

@@ -79,7 +79,11 @@ func TestTrackD(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	needs(t, "gcp-h100x16-2025-10/s2")
-	for seed := range 3 {
+	seeds := 1
+	if *figures {
+		seeds = 5
+	}
+	for seed := range seeds {
 		q := parse(t, fmt.Sprintf(`
 markets: [aws-v100x1-2023-02/s2, gcp-h100x16-2025-10/s2]
 delay: 13m
