@@ -60,6 +60,9 @@ type Options struct {
 	// Free shows every pool at each tick. Otherwise a policy sees only the
 	// outcome of its own launches, the loss of its own machine, and prices.
 	Free bool
+	// Between asks our policy between ticks as well, whenever an answer says when to ask
+	// again, and takes every event as seen at once: as serve does.
+	Between bool
 	// CacheDir keeps optima from one time to the next; empty = nowhere.
 	CacheDir string
 	// SplitAtHoles replays the stretches between holes instead of refusing them.
@@ -124,39 +127,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // replay plays the named policies through all windows.
 func replay(ctx context.Context, o Options, names []string) ([]row, []string, error) {
-	o.Gang = cmp.Or(o.Gang, 1)
-	if err := o.check(); err != nil {
-		return nil, nil, err
-	}
-	m, err := load(o.Market, o.Pools, o.Gang, o.SplitAtHoles)
+	windows, notes, err := o.all()
 	if err != nil {
 		return nil, nil, err
 	}
-	var egress egressTable
-	if o.Checkpoint > 0 {
-		if egress, err = readEgress(o.Egress, o.Market); err != nil {
-			return nil, nil, err
-		}
-	}
-	markets := []*market{m}
-	if o.PerPool {
-		markets = nil
-		for i := range m.pools {
-			markets = append(markets, m.only(i))
-		}
-	}
-	var windows []*window
-	for _, m := range markets {
-		if err := m.settle(o.Checkpoint, egress); err != nil {
-			return nil, nil, err
-		}
-		ws, err := o.windows(m)
-		if err != nil {
-			return nil, nil, err
-		}
-		windows = append(windows, ws...)
-	}
-
 	kept := cache{dir: o.CacheDir, key: digest(windows)}
 	optima, known := kept.load(len(windows))
 	rows := make([]row, len(windows))
@@ -189,7 +163,6 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("backtest: %w", err)
 	}
-	notes := m.notes
 	if !known {
 		if err := kept.save(optima); err != nil {
 			notes = append(notes, fmt.Sprintf("the optima could not be kept for the next time: %v", err))
@@ -201,6 +174,43 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 		}
 	}
 	return rows, notes, nil
+}
+
+// all reads the market and returns the windows to replay, and what is to be said of it.
+func (o *Options) all() ([]*window, []string, error) {
+	o.Gang = cmp.Or(o.Gang, 1)
+	if err := o.check(); err != nil {
+		return nil, nil, err
+	}
+	m, err := load(o.Market, o.Pools, o.Gang, o.SplitAtHoles)
+	if err != nil {
+		return nil, nil, err
+	}
+	var egress egressTable
+	if o.Checkpoint > 0 {
+		if egress, err = readEgress(o.Egress, o.Market); err != nil {
+			return nil, nil, err
+		}
+	}
+	markets := []*market{m}
+	if o.PerPool {
+		markets = nil
+		for i := range m.pools {
+			markets = append(markets, m.only(i))
+		}
+	}
+	var windows []*window
+	for _, m := range markets {
+		if err := m.settle(o.Checkpoint, egress); err != nil {
+			return nil, nil, err
+		}
+		ws, err := o.windows(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		windows = append(windows, ws...)
+	}
+	return windows, m.notes, nil
 }
 
 func (o *Options) check() error {

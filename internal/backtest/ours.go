@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"math"
+	"time"
 
 	"gpubroker/internal/money"
 	"gpubroker/scheduler/policy"
@@ -23,14 +24,15 @@ func broker(name policy.Name) rule {
 type decider struct {
 	*sight
 	name    policy.Name
-	was     int // the machine held since the tick before
+	was     int // the machine held since it was asked last
+	asked   time.Time
 	cooled  []policy.Cooled
 	history []policy.History
 }
 
 func (b *decider) decide() {
 	if b.was != none && b.was < b.pools() {
-		b.history[b.was].Held += b.step()
+		b.history[b.was].Held += b.r.now().Sub(b.asked)
 	}
 	if p := b.r.lost; p != none {
 		b.history[p].Preemptions++
@@ -38,10 +40,11 @@ func (b *decider) decide() {
 	}
 	for !b.carryOut(policy.Decide(b.view())) {
 	}
-	b.was = b.r.held
+	b.was, b.asked = b.r.held, b.r.now()
 }
 
 func (b *decider) carryOut(d policy.Decision) bool {
+	b.r.until = d.Until
 	switch d.Action {
 	case policy.Stay:
 	case policy.Wait:
@@ -64,7 +67,7 @@ func (b *decider) view() policy.View {
 	start := now.Add(-b.elapsed())
 	v := policy.View{
 		Policy: b.name, Now: now, Start: start, Deadline: start.Add(b.deadline()),
-		Total: b.length(), Left: b.left(), Look: b.step(), Interruptible: true,
+		Total: b.length(), Left: b.left(), Look: b.look(), Interruptible: true,
 	}
 	// Losses are counted by whole gangs here, so Machines stays one.
 	for m := range b.pools() + len(b.r.market.onDemandAt) {

@@ -42,7 +42,9 @@ const none = -1
 // there, then those of market.onDemandAt.
 type run struct {
 	*window
-	tick  int // since first
+	tick  int           // since first
+	off   time.Duration // since the tick, see Options.Between
+	until time.Time     // when our policy asks to be asked again
 	left  time.Duration
 	delay time.Duration // until the held machine makes progress
 	held  int
@@ -72,15 +74,38 @@ func (w *window) replay(start rule) outcome { return w.follow(start, func(*run) 
 // follow is replay that shows each tick's run once it is decided, before time passes.
 func (w *window) follow(start rule, show func(*run)) outcome {
 	r := w.run()
-	decide := start(&sight{r: r})
+	rule := start(&sight{r: r})
+	decide := func() {
+		rule()
+		show(r)
+	}
 	for ; r.running(); r.tick++ {
 		r.begin()
 		decide()
-		show(r)
-		r.advance(w.market.step)
+		r.pass(decide)
 	}
 	r.end()
 	return r.out
+}
+
+// pass lets a tick pass, and asks again within it where that is asked for.
+func (r *run) pass(decide func()) {
+	step := r.market.step
+	for r.opt.Between && r.left > 0 {
+		wait := r.until.Sub(r.now())
+		if r.until.IsZero() || wait <= 0 || r.off+wait >= step {
+			break
+		}
+		r.advance(wait)
+		r.off += wait
+		if r.lost = none; r.left > 0 {
+			decide()
+		}
+	}
+	if r.left > 0 {
+		r.advance(step - r.off)
+	}
+	r.off = 0
 }
 
 // run is the window before its first tick.
@@ -117,7 +142,7 @@ func (r *run) end() {
 }
 
 func (r *run) now() time.Time {
-	return r.stretch.start.Add(time.Duration(r.first+r.tick) * r.market.step)
+	return r.stretch.start.Add(time.Duration(r.first+r.tick)*r.market.step + r.off)
 }
 
 // up says whether spot can be had or kept in a pool.

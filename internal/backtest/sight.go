@@ -13,7 +13,7 @@ type sight struct{ r *run }
 type rule func(*sight) (decide func())
 
 func (s *sight) step() time.Duration      { return s.r.market.step }
-func (s *sight) elapsed() time.Duration   { return time.Duration(s.r.tick) * s.r.market.step }
+func (s *sight) elapsed() time.Duration   { return time.Duration(s.r.tick)*s.r.market.step + s.r.off }
 func (s *sight) deadline() time.Duration  { return s.r.opt.Deadline }
 func (s *sight) remaining() time.Duration { return s.r.opt.Deadline - s.elapsed() }
 func (s *sight) length() time.Duration    { return s.r.opt.Length }
@@ -26,6 +26,14 @@ func (s *sight) region(i int) string { return s.r.market.pools[i].region }
 func (s *sight) idle() bool          { return s.r.held == none }
 func (s *sight) onSpot() bool        { return s.r.held != none && s.r.held < s.pools() }
 func (s *sight) onDemand() bool      { return s.r.held >= s.pools() }
+
+// look is how long an event may pass unseen.
+func (s *sight) look() time.Duration {
+	if s.r.opt.Between {
+		return 0
+	}
+	return s.step()
+}
 
 // price of a machine in $/h, for the whole gang.
 func (s *sight) price(machine int) float64 {

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,7 +204,10 @@ func (a *fakeAgent) run(ctx context.Context, join string) {
 
 // beat is how long the agent waits: less while something is about to happen.
 func (a *fakeAgent) beat() time.Duration {
-	next := a.site.every
+	next := cmp.Or(a.site.calls, a.site.every)
+	if len(a.tasks) == 0 && a.revision == "" {
+		return time.Second // it has just joined
+	}
 	for _, t := range a.tasks {
 		if t.ended != nil || t.want.Stop != nil || t.waits {
 			return time.Second
@@ -334,7 +338,7 @@ func (a *fakeAgent) step(ctx context.Context) {
 		}
 		t.busy = time.Since(t.began)
 		work := min(t.base+t.busy, t.length)
-		if c := t.want.Task.Checkpoint; c != nil && t.want.Task.Leads() && (work-t.last >= t.length/10 || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
+		if c := t.want.Task.Checkpoint; c != nil && t.want.Task.Leads() && (work-t.last >= cmp.Or(a.site.saves, t.length/10) || t.want.Stop != nil && t.want.Stop.Save && work > t.last) {
 			number := t.want.Next
 			if n := len(t.saves); n > 0 && t.saves[n-1].Number >= number {
 				number = t.saves[n-1].Number + 1

@@ -42,6 +42,8 @@ type site struct {
 	dir     string
 	file    string        // of the store
 	every   time.Duration // how often the promises are compared with the world, and an agent calls at least
+	calls   time.Duration // how often an agent calls at most; 0 is as often as that
+	saves   time.Duration // how much work an agent does between saves; 0 is a tenth of the task
 	world   *cloud.World
 	folders *objects.Folders
 	objects objects.Store
