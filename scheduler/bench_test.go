@@ -166,6 +166,36 @@ func BenchmarkPass(b *testing.B) {
 	})
 }
 
+// BenchmarkDeadlines is the same pass where each of the 10,000 machines runs a task with a
+// deadline on spot, each with another share of its work left: after new prices all are looked
+// at for a move, else those of which something has changed.
+func BenchmarkDeadlines(b *testing.B) {
+	w := big(1000, 1_000_000, 10_000)
+	s := w.Snap()
+	s.Machines, s.Running = slices.Clone(s.Machines), nil
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		m.Slots, m.Used, m.Open, m.Ready, m.Idle = 1, 1, true, true, time.Time{}
+		m.Market.Kind = providers.Spot
+		g := s.Groups[i%len(s.Groups)]
+		g.ID, g.Waiting, g.Left = fmt.Sprint("running/", i), 1, float64(i+1)/float64(len(s.Machines))
+		g.Interruptible, g.AtRisk, g.Work.Task = true, 10*time.Minute, 4*time.Hour
+		g.Work.Saves = scheduler.Saves{On: true, Every: 10 * time.Minute, Time: time.Second}
+		g.Accepted, g.Deadline = s.Now.Add(-time.Hour), s.Now.Add(100*time.Hour)
+		s.Running = append(s.Running, scheduler.Running{Attempt: fmt.Sprint("a", i), Machine: m.ID, Group: g, Since: s.Now.Add(-time.Hour), Useful: true})
+	}
+	for name, memo := range map[string]*scheduler.Memo{"cold": nil, "warm": {}} {
+		b.Run(name, func(b *testing.B) {
+			var r scheduler.Result
+			start := cpu(b)
+			for b.Loop() {
+				r = scheduler.Plan(s, memo)
+			}
+			report(b, start, &r)
+		})
+	}
+}
+
 // bind gives a group every constraint that an explanation lifts, and rules of its
 // owner.
 func bind(g *scheduler.Group, now time.Time) {

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -53,6 +52,7 @@ type candidate struct {
 	late      bool
 	history   policy.History
 	name      string        // of the market, for the policy
+	region    string        // likewise
 	hold      time.Duration // that the machine is expected to be held
 	per       money.Amount  // cost of one task
 	score     money.Amount  // with the worth of the time: what is compared
@@ -205,9 +205,12 @@ func (c *candidate) view() policy.Candidate {
 	price := max(0, (times(c.nodes, c.price)-1)/money.Rate(c.tasks)+1)
 	return policy.Candidate{
 		Market: c.name, Kind: kind, Price: price, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
-		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Hint: policy.Hint{CooledUntil: c.cooled},
+		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Region: c.region, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
+
+// regionOf names a region of a provider.
+func regionOf(m *providers.Market) string { return m.Provider + "/" + m.Region }
 
 // compare orders candidates: in time before late, then by cost and the worth of
 // the time, delay and market; of the late ones the first to be done is the best.
@@ -304,15 +307,6 @@ func (t *top) add(c *candidate) {
 		t.list = t.list[:t.n-1]
 	}
 	t.list = slices.Insert(t.list, i, *c)
-}
-
-// octave is a share of work in eighths of octaves: running work is compared in
-// such steps, so that attempts of one job share an answer.
-func octave(left float64) float64 {
-	if left <= 0 || left >= 1 {
-		return 1
-	}
-	return math.Exp2(-math.Round(-8*math.Log2(max(left, 1.0/1024))) / 8)
 }
 
 // shown is a number of machines that is worth to be told.

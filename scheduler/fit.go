@@ -26,6 +26,7 @@ type Memo struct {
 	fits    map[string]*fitSet // by needs
 	asks    map[string]*ask    // by what is asked of GPUs
 	size    int
+	stays   map[string]stay // by attempt
 }
 
 // ask is what needs ask of GPUs, with the verdict on each model.
@@ -149,7 +150,10 @@ func (n *Needs) appendKey(b []byte) []byte {
 
 func (m *Memo) renew(s *Snapshot) {
 	if m.catalog != s.Catalog || m.facts != s.Facts || m.size > memoLimit {
-		*m = Memo{catalog: s.Catalog, facts: s.Facts, fits: map[string]*fitSet{}, asks: map[string]*ask{}}
+		*m = Memo{catalog: s.Catalog, facts: s.Facts, fits: map[string]*fitSet{}, asks: map[string]*ask{}, stays: map[string]stay{}}
+	}
+	if len(m.stays) > 2*len(s.Running)+1000 {
+		clear(m.stays)
 	}
 }
 

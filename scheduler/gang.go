@@ -24,7 +24,7 @@ func (n *Needs) nodes() int { return max(1, n.Nodes) }
 
 // placeGangs fills sets of machines in hand, then rents what is missing.
 func (p *pass) placeGangs(g *Group, c *class, l *load, room int, limited reason.Reason, d *Decision) {
-	for d.Placed < room && p.reuseGang(g, c, l) {
+	for d.Placed < room && p.reuseGang(g, p.inHandOnly(g, c, l), l) {
 		d.Placed++
 	}
 	if d.Placed < room {

@@ -1,9 +1,13 @@
 package scheduler
 
 import (
-	"slices"
+	"encoding/binary"
+	"hash/fnv"
+	"math"
 	"time"
 
+	"gpubroker/internal/money"
+	"gpubroker/internal/rates"
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
@@ -17,6 +21,11 @@ import (
 // and rents the machines for a move.
 func (p *pass) reconsider(r *Running, m *Machine) {
 	g := &r.Group
+	key := p.standing(r, m)
+	if old, ok := p.memo.stays[r.Attempt]; ok && old.facts == key && (old.until.IsZero() || old.until.After(p.Now)) {
+		p.wake(old.until)
+		return
+	}
 	c := p.classOf(g)
 	v := c.fits.ask.of(p.Facts, m.Shape.GPU)
 	if _, code := g.Needs.slots(&m.Shape, v); code != "" {
@@ -26,24 +35,103 @@ func (p *pass) reconsider(r *Running, m *Machine) {
 	if g.Needs.GPUs > 0 {
 		figure = v.figure
 	}
-	// Attempts share the choice of a rounded load; what is left of each is exact.
-	exact := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
-	steps := *g
-	steps.Left, steps.Waiting = octave(g.Left), 1
-	l := c.fits.ask.loadOf(&steps, p.jobTasks[g.Job])
-	ch := p.choose(c, l)
-	left := slices.Clone(p.inStock(g.Job, c, ch.candidates))
-	for i := range left {
-		left[i].task = part(left[i].task, exact.left/l.left)
-		if left[i].saved > 0 {
-			left[i].saved = part(left[i].saved, exact.left/l.left)
-		}
+	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
+	l.waiting = 1
+	left, all, spare := p.shared(g, c, &l)
+	if !spare {
+		ch := p.choose(c, l)
+		left = p.inStock(g.Job, c, ch.candidates)
+		all = len(left) == len(ch.candidates)
 	}
-	d := p.decide(g, &l, left, p.placement(r, m, c, &exact, figure))
+	d := p.decide(g, &l, left, p.placement(r, m, c, &l, figure))
 	p.wake(d.Until)
+	delete(p.memo.stays, r.Attempt)
+	if d.Action == policy.Stay && all {
+		p.memo.stays[r.Attempt] = stay{key, d.Until}
+	}
 	if d.Action == policy.Move && len(left) > 0 {
 		p.move(r, c, &left[d.Market], reason.New("moved", "why", d.Why.String()))
 	}
+}
+
+// stay is an answer that holds until a moment, unless a fact changes.
+type stay struct {
+	facts standing
+	until time.Time
+}
+
+// standing is what an answer about a running task depends on beside the time, the catalog
+// and its job. What is in use elsewhere is no part of it: no answer is kept for which that
+// left anything out.
+type standing struct {
+	machine  string
+	left     float64
+	useful   bool
+	price    money.Rate
+	deadline time.Time
+	margin   time.Duration
+	rates    *rates.Class
+	world    uint64 // cool-downs and what was seen of markets
+}
+
+func (p *pass) standing(r *Running, m *Machine) standing {
+	return standing{m.ID, r.Group.Left, r.Useful, p.margin(m), r.Group.Deadline, p.Settings.Margin, r.Group.Work.Rates, p.seen()}
+}
+
+// seen tells one state of the cool-downs and histories from another.
+func (p *pass) seen() uint64 {
+	if p.world != 0 {
+		return p.world
+	}
+	p.world = 1
+	add := func(key string, n uint64) {
+		h := fnv.New64a()
+		_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(key), n)) // it never fails
+		p.world += h.Sum64()
+	}
+	for key, c := range p.Cooldowns {
+		add(key, uint64(c.Until.UnixNano()))
+	}
+	for key, h := range p.History {
+		add(key, uint64(h.Held)+uint64(h.Preemptions))
+	}
+	return p.world
+}
+
+// shared are the candidates for what is left of a running task, priced for it, from the
+// choice of all that want the same: of a load in steps of four, without a deadline. It
+// reports whether none was left out, and whether that can do: whether one of them keeps
+// the deadline on demand.
+func (p *pass) shared(g *Group, c *class, l *load) (list []candidate, all, spare bool) {
+	steps := *l
+	steps.deadline, steps.width, steps.beside = time.Time{}, 0, 0
+	down := func(x float64) float64 { return math.Exp2(2*math.Floor(math.Log2(x)/2)) / x }
+	share := down(float64(l.task))
+	if l.rates != nil {
+		share = down(l.left)
+		steps.left *= share
+	} else {
+		steps.left = 1
+	}
+	steps.task = part(l.task, share)
+	if l.whole {
+		steps.atRisk = part(l.atRisk, share)
+	}
+	ch := p.choose(c, steps)
+	p.scaled = append(p.scaled[:0], p.inStock(g.Job, c, ch.candidates)...)
+	for i := range p.scaled {
+		one := &p.scaled[i]
+		was := one.task
+		one.task = part(was, 1/share)
+		if one.saved > 0 {
+			one.saved = part(one.saved, 1/share)
+		}
+		if one.atRisk == was {
+			one.atRisk = one.task
+		}
+		spare = spare || one.offer.Market.Kind == providers.OnDemand && !one.done(p.Now.Add(p.Settings.Margin)).After(l.deadline)
+	}
+	return p.scaled, len(p.scaled) == len(ch.candidates), spare || !l.due(p.Now) || g.OnDemand == OnDemandNever
 }
 
 // placement shows the policy where a task runs: what is left there counts from now, with
@@ -73,7 +161,7 @@ func (p *pass) placement(r *Running, m *Machine, c *class, l *load, figure float
 		Candidate: policy.Candidate{
 			Market: m.Market.String(), Kind: kind, Price: price, Billing: m.Billing, Machines: l.nodes, AtRisk: risk,
 			Work: max(time.Second, now+saved+l.out(m.Shape.NetworkBps, 1)), Delay: caps.BootTime + l.in(m.Shape.NetworkBps, 1),
-			Tail: p.regime(m.Market.Provider).tail, Value: l.value, History: history,
+			Tail: p.regime(m.Market.Provider).tail, Value: l.value, History: history, Region: regionOf(&m.Market),
 		},
 		Since: r.Since, Running: r.Useful,
 	}

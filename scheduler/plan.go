@@ -71,6 +71,8 @@ type pass struct {
 	jobTasks  map[string]int     // running
 	jobPlaced map[string]int     // by this pass
 	views     []policy.Candidate // room for decide
+	scaled    []candidate        // room for shared
+	world     uint64             // see seen
 	regimes   []regime
 	out       Result
 }
@@ -176,7 +178,7 @@ func (p *pass) place(g *Group, d *Decision) {
 		p.placeGangs(g, c, &l, room, limited, d)
 		return
 	}
-	d.Placed = p.reuse(g, c, &l, room)
+	d.Placed = p.reuse(g, p.inHandOnly(g, c, &l), &l, room)
 	switch {
 	case d.Placed < room:
 		p.rent(g, c, &l, room, d)

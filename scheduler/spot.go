@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"gpubroker/providers"
 	"gpubroker/scheduler/policy"
 )
 
@@ -60,6 +61,21 @@ func (p *pass) ask(g *Group, v *policy.View) policy.Decision {
 		d.Until = earlier(d.Until, by)
 	}
 	return d
+}
+
+// inHandOnly is the class by which machines in hand are looked at: without those on demand
+// while the group's last resort is not due.
+func (p *pass) inHandOnly(g *Group, c *class, l *load) *class {
+	if g.OnDemand != OnDemandLastResort || c.kinds[0] != usable || p.pools[c.pool] == nil {
+		return c
+	}
+	left := p.inStock(g.Job, c, p.choose(c, *l).candidates)
+	if len(left) > 0 && p.decide(g, l, left, nil).Action == policy.StartOnDemand {
+		return c
+	}
+	spot := *g
+	spot.Needs.Kinds = []providers.Kind{providers.Spot}
+	return p.classOf(&spot)
 }
 
 func (p *pass) startsOnDemand(c policy.Candidate) bool {

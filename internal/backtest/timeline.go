@@ -57,12 +57,13 @@ type spans struct{ all []Span }
 
 // see adds a tick, after its decision.
 func (s *spans) see(r *run) {
-	from := time.Duration(r.tick) * r.market.step
-	now := Span{From: from, To: from + min(r.market.step, r.delay+r.left), Kind: Waiting}
+	from := time.Duration(r.tick)*r.market.step + r.off
+	rest := r.market.step - r.off
+	now := Span{From: from, To: from + min(rest, r.delay+r.left), Kind: Waiting}
 	n := len(r.market.pools)
 	switch {
 	case r.held == none:
-		now.To = from + r.market.step
+		now.To = from + rest
 	case r.held >= n:
 		now.Kind, now.Pool = OnDemand, r.market.pools[r.market.onDemandAt[r.held-n]].name
 	default:
@@ -70,6 +71,7 @@ func (s *spans) see(r *run) {
 	}
 	if len(s.all) > 0 {
 		last := &s.all[len(s.all)-1]
+		last.To = min(last.To, from)
 		last.Lost = last.Lost || r.lost != none && last.Kind == OnSpot && last.To == from
 		if last.Kind == now.Kind && last.Pool == now.Pool {
 			last.To = now.To

@@ -128,6 +128,7 @@ func (b *Broker) bind(ctx context.Context, id string, req agentapi.JoinRequest, 
 				i.Idle = tx.Now
 			}
 			b.event(tx, "instance.ready", i, reason.New("joined", "after", tx.Now.Sub(i.Requested).Round(100*time.Millisecond)))
+			b.booted(tx, i)
 			if err := b.takeOver(tx, i); err != nil {
 				return err
 			}

@@ -60,6 +60,7 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{}, shared: map[string]*shared{},
 	}
+	p.Settings.Margin = max(p.Settings.Margin, margin(view))
 	if b.meta.Copied {
 		p.Frozen = reason.New("not_adopted")
 	}

@@ -118,3 +118,30 @@ func TestOnDemandNever(t *testing.T) {
 		}
 	})
 }
+
+// The safety net leaves on-demand machines as much longer than usual as they were measured
+// to take, also after a restart.
+func TestTheSafetyNetLeavesAMargin(t *testing.T) {
+	taken := func(slow time.Duration) (at time.Duration) {
+		inBubble(t, zone(map[time.Duration]int{0: 0}), func(s *site) {
+			s.slow()
+			first := s.submit("name: first\nproject: media\nresources: {gpu: l4}\nspot: {policy: never}\nwork: {time: 10m, on: l4}\nrun: {command: [work, 10m]}\n")
+			time.Sleep(time.Minute)
+			s.stop() // nobody answers the machine that boots for two minutes
+			time.Sleep(time.Minute + slow)
+			s.start()
+			s.succeeded(first)
+			s.quiet(time.Hour)
+			start := time.Now()
+			j := s.submit(dueTask(1, 2*time.Hour, 6*time.Hour, "spot: {on_demand: last-resort}\n"))
+			s.succeeded(j)
+			s.inTime(j.ID)
+			at = s.began(j.ID, providers.OnDemand).Sub(start)
+		})
+		return at
+	}
+	const slow = 4 * time.Minute
+	if early := taken(0) - taken(slow); (early - slow).Abs() > 30*time.Second {
+		t.Errorf("with machines that are %v late the net is held %v earlier", slow, early)
+	}
+}

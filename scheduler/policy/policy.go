@@ -105,6 +105,8 @@ type Candidate struct {
 	Hint     Hint
 	// History feeds the hazard estimate of spot.
 	History History
+	// Region is one failure domain: its markets tend to lose machines together.
+	Region string
 }
 
 // Placement is where the work is now.
