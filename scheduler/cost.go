@@ -99,6 +99,15 @@ type load struct {
 	stoppable bool // may be interrupted
 }
 
+// due is the deadline as if the window stayed open from now on: what is left until then
+// is the time in which work may run. Zero is none.
+func (g *Group) due() time.Time {
+	if g.Deadline.IsZero() {
+		return g.Deadline
+	}
+	return g.Deadline.Add(-g.Shut)
+}
+
 // assumed is the length of a task that nobody has described: no longer than one
 // attempt may run.
 func (g *Group) assumed() time.Duration {
@@ -120,7 +129,7 @@ func (a *ask) loadOf(g *Group, running int) load {
 	}
 	l := load{
 		task: part(task, left), reference: 1, left: left, source: source,
-		stage: min(max(0, g.Work.Stage), farAway), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.Deadline, stoppable: g.Interruptible,
+		stage: min(max(0, g.Work.Stage), farAway), waiting: max(1, g.Waiting), closes: g.Closes, deadline: g.due(), stoppable: g.Interruptible,
 		nodes: g.Needs.nodes(),
 	}
 	l.saves, l.value = g.Work.Saves, max(0, g.Value)

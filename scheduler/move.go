@@ -17,6 +17,10 @@ import (
 // it runs on, and only when all of them are accepted does it save, stop and go on there.
 // A launch that is refused costs nothing but its cool-down.
 
+// worthMoving is how much work without a deadline must be left to be stopped for a better
+// market.
+const worthMoving = time.Hour
+
 // reconsider asks the policy whether a running task, or a gang, is better off elsewhere,
 // and rents the machines for a move.
 func (p *pass) reconsider(r *Running, m *Machine) {
@@ -36,7 +40,9 @@ func (p *pass) reconsider(r *Running, m *Machine) {
 		figure = v.figure
 	}
 	l := c.fits.ask.loadOf(g, p.jobTasks[g.Job])
-	l.waiting = 1
+	if l.waiting = 1; g.Deadline.IsZero() && l.task < worthMoving {
+		return
+	}
 	left, all, spare := p.shared(g, c, &l)
 	if !spare {
 		ch := p.choose(c, l)
@@ -75,7 +81,7 @@ type standing struct {
 }
 
 func (p *pass) standing(r *Running, m *Machine) standing {
-	return standing{m.ID, r.Group.Left, r.Useful, p.margin(m), r.Group.Deadline, p.Settings.Margin, r.Group.Work.Rates, p.seen()}
+	return standing{m.ID, r.Group.Left, r.Useful, p.margin(m), r.Group.due(), p.Settings.Margin, r.Group.Work.Rates, p.seen()}
 }
 
 // seen tells one state of the cool-downs and histories from another.

@@ -264,6 +264,7 @@ func (g *Group) without(relax Relax) (*Group, bool) {
 	case RelaxWindow:
 		changed = !o.Opens.IsZero() || !o.Closes.IsZero()
 		o.Opens, o.Closes = time.Time{}, time.Time{}
+		o.Shut, o.ShutBefore, o.Reopens = 0, 0, 0
 	case RelaxDeadline:
 		changed = !o.Deadline.IsZero() || !o.StopAt.IsZero()
 		o.Deadline, o.StopAt = time.Time{}, time.Time{}

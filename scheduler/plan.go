@@ -268,7 +268,7 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 	case d.Launched == 0:
 		d.Why = reason.New("follows", "tasks", rest, "rounds", one.deep)
 	case rest > 0 && d.Placed < room && l.due(p.Now) && !one.late:
-		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.rounds, "by", clock(l.deadline))
+		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.rounds, "by", clock(g.Deadline))
 	case rest > 0 && d.Placed < room:
 		d.Why = reason.New("in_turn", "machines", d.Launched, "rounds", one.deep)
 	case one.committed:
@@ -378,7 +378,7 @@ func chosenFirst(list []Option, chosen Option) []Option {
 // decide asks the policy about candidates, each as the cost of one task.
 func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy.Placement) policy.Decision {
 	v := policy.View{
-		Policy: g.Policy, Now: p.Now, Start: g.Accepted, Deadline: g.Deadline,
+		Policy: g.Policy, Now: p.Now, Start: g.Accepted.Add(g.ShutBefore), Deadline: g.due(),
 		Interruptible: g.Interruptible, SpotAllowed: g.SpotAllowed,
 		AtRisk: l.atRisk, Margin: p.Settings.Margin, Look: look,
 		Patience: g.MaxWait, WaitingSince: g.Waits, Current: current,
@@ -388,6 +388,13 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 		p.views = append(p.views, candidates[i].view())
 	}
 	v.Candidates = p.views
+	if g.Reopens > 0 && !v.Deadline.IsZero() {
+		again := time.Duration(0)
+		for i := range v.Candidates {
+			again = max(again, v.Candidates[i].Delay)
+		}
+		v.Deadline = v.Deadline.Add(-often(g.Reopens, again))
+	}
 	// The reference rate is the best candidate's, and the work is what its slots
 	// run one after another.
 	switch {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gpubroker/internal/reason"
-	"gpubroker/scheduler/policy"
 )
 
 // reconcile looks at work that runs: its window, its deadline, and whether it is
@@ -32,9 +31,11 @@ func (p *pass) consider(r *Running, on *host) {
 	}
 	p.wake(g.Closes)
 	p.wake(r.StopAt)
-	timed := !g.Deadline.IsZero() || g.Policy != policy.Auto
-	if on == nil || !g.Interruptible || !timed || r.Moves || on.slots > 1 {
-		return // tasks that share a machine finish where they are
+	// Work that would start over moves for its deadline alone, and tasks that share a
+	// machine finish where they are.
+	keeps := !g.Deadline.IsZero() || g.Work.Saves.On
+	if on == nil || !g.Interruptible || !keeps || r.Moves || on.slots > 1 {
+		return
 	}
 	p.reconsider(r, on.machine)
 }

@@ -146,16 +146,21 @@ type Group struct {
 	AtRisk        time.Duration // most work that a preemption undoes
 	MaxDuration   time.Duration // 0 means none given
 	Deadline      time.Time
-	StopAt        time.Time // the deadline of a job that is not to start past it; zero means none
-	Opens         time.Time // the window's next opening when it is closed now; zero when open
-	Closes        time.Time // the window's end when it is open; zero when there is none
-	Policy        policy.Name
-	Value         money.Rate // of an hour until the job is done; 0 is none
-	SpotAllowed   bool
-	OnDemand      string        // see OnDemandAuto; "" is that
-	MaxWait       time.Duration // of a task for spot, from Waits on; 0 means none given
-	Waits         time.Time     // since when its tasks look for a machine
-	Tried         bool          // they have looked in vain, or had one
+	// Shut is how long its window is closed between now and the deadline, while it is
+	// open now; ShutBefore how long it was since Accepted. Reopens is how often it opens
+	// again in the time: each is another boot.
+	Shut, ShutBefore time.Duration
+	Reopens          int
+	StopAt           time.Time // the deadline of a job that is not to start past it; zero means none
+	Opens            time.Time // the window's next opening when it is closed now; zero when open
+	Closes           time.Time // the window's end when it is open; zero when there is none
+	Policy           policy.Name
+	Value            money.Rate // of an hour until the job is done; 0 is none
+	SpotAllowed      bool
+	OnDemand         string        // see OnDemandAuto; "" is that
+	MaxWait          time.Duration // of a task for spot, from Waits on; 0 means none given
+	Waits            time.Time     // since when its tasks look for a machine
+	Tried            bool          // they have looked in vain, or had one
 
 	Notes []reason.Reason // how the needs follow from the work, for people
 	Held  reason.Reason

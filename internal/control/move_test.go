@@ -239,3 +239,35 @@ func TestKillEverywhereInAMove(t *testing.T) {
 		return crashSite(t, s, []string{one, dueTask(2, 40*time.Minute, 100*time.Minute, "")}, point)
 	})
 }
+
+// Work without a deadline that went on demand, for want of spot, goes back when there is
+// much left of it; what would start over stays.
+func TestLongWorkGoesBackToSpot(t *testing.T) {
+	for more, want := range map[string][]string{
+		saves:                      {"on-demand moved", "spot succeeded"},
+		"spot: {policy: always}\n": {"on-demand succeeded"},
+	} {
+		inBubble(t, zone(map[time.Duration]int{0: 0, time.Hour: 4}), func(s *site) {
+			s.slow()
+			j := s.submit(gangTask(1, 6*time.Hour, works(6*time.Hour, "")+more))
+			s.succeeded(j)
+			s.wantPath(j.ID, want...)
+		})
+	}
+}
+
+// Until a deadline only the hours count in which the window is open: twelve of the first
+// two days, of which the work takes nine.
+func TestADeadlineCountsOpenHours(t *testing.T) {
+	for _, word := range []string{"auto", "last-resort"} {
+		inBubble(t, zone(map[time.Duration]int{0: 0, 40 * time.Hour: 4}), func(s *site) {
+			s.slow()
+			j := s.submit(dueTask(1, 9*time.Hour, 48*time.Hour, "window: {start: \"22:00\", end: \"04:00\", timezone: UTC}\nspot: {on_demand: "+word+"}\n"))
+			s.await(j.ID, 80*time.Hour)
+			s.inTime(j.ID)
+			if first := s.began(j.ID, providers.OnDemand); time.Since(first) < 40*time.Hour {
+				t.Errorf("%s: on demand only %v before its end", word, time.Since(first))
+			}
+		})
+	}
+}

@@ -316,12 +316,35 @@ func (b *Broker) group(spec *parsed, j *queue.Job, now time.Time) scheduler.Grou
 			g.Opens = start
 		} else {
 			g.Closes = end
+			b.shut(spec, j, w, &g, now)
 			if start.After(g.Waits) {
 				g.Waits = start
 			}
 		}
 	}
 	return g
+}
+
+// shut is how long a window that is open is closed before and after, of a job with a
+// deadline. It is worked out once for each opening.
+type shut struct {
+	closes, deadline time.Time
+	before, after    time.Duration
+	reopens          int
+}
+
+func (b *Broker) shut(spec *parsed, j *queue.Job, w *window.Window, g *scheduler.Group, now time.Time) {
+	if !g.Deadline.After(now) {
+		return
+	}
+	s := spec.shut.Load()
+	if s == nil || !s.closes.Equal(g.Closes) || !s.deadline.Equal(g.Deadline) {
+		was, _ := w.Open(j.Accepted, now)
+		open, reopens := w.Open(now, g.Deadline)
+		s = &shut{g.Closes, g.Deadline, now.Sub(j.Accepted) - was, g.Deadline.Sub(now) - open, reopens}
+		spec.shut.Store(s)
+	}
+	g.ShutBefore, g.Shut, g.Reopens = s.before, s.after, s.reopens
 }
 
 func (b *Broker) windowOf(spec *parsed, j *queue.Job) *window.Window {
@@ -364,7 +387,7 @@ func (b *Broker) drawRunning(view *state.Tables, p *picture, a *queue.Attempt) {
 		}
 	}
 	r.Group.ID, r.Group.Waiting, r.Group.Left = "running/"+a.ID, 1, 1-saved(s.spec, t)
-	if !r.Group.Deadline.IsZero() { // what may move
+	if !r.Group.Deadline.IsZero() || s.spec.work.Saves.On { // what may move
 		live, _ := b.progressOf(a.ID)
 		r.Unsaved = max(a.Busy, live.Busy) - a.Kept
 		if c := view.Checkpoints.Get(state.CheckpointKey(t.TaskID, t.Committed)); c != nil && c.Bytes > 0 {

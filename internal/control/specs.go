@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gpubroker/internal/budget"
@@ -35,6 +36,7 @@ type parsed struct {
 	value           money.Rate      // of an hour until the job is done
 	class           string          // jobs whose work is alike, see [spec.Job.Class]
 	notes           []reason.Reason // how needs were worked out
+	shut            atomic.Pointer[shut]
 }
 
 // specs caches parsed specs by job. A scenario of the configuration is what it is

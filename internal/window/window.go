@@ -173,6 +173,38 @@ func (w Window) Next(t time.Time) (start, end time.Time) {
 	}
 }
 
+// most is how many windows [Window.Open] looks at one by one.
+const most = 400
+
+// Open is for how long the window is open between two moments, and how often it opens
+// after the first of them. Beyond 400 windows it is as open as in those.
+func (w Window) Open(from, to time.Time) (open time.Duration, openings int) {
+	at := from
+	for range most {
+		start, end := w.Next(at)
+		if !start.Before(to) {
+			return open, openings
+		}
+		if start.After(from) {
+			openings++
+		}
+		if start.Before(at) {
+			start = at
+		}
+		if !end.Before(to) {
+			return open + to.Sub(start), openings
+		}
+		open += end.Sub(start)
+		at = end
+	}
+	if span := to.Sub(at); span > 0 {
+		share := float64(span) / float64(at.Sub(from))
+		open += time.Duration(float64(open) * share)
+		openings += int(float64(openings) * share)
+	}
+	return open, openings
+}
+
 // Contains says whether work may run at t. The start belongs to the window, the
 // end does not.
 func (w Window) Contains(t time.Time) bool {

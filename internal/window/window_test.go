@@ -77,6 +77,22 @@ func TestWindowHolds(t *testing.T) {
 		if !start.Before(end) || !end.After(now) || end.Sub(start) > 25*time.Hour || start.Sub(now) > 49*time.Hour {
 			t.Fatalf("%v at %v: %v to %v", w, now, start, end)
 		}
+		to := now.Add(time.Duration(rapid.Int64Range(0, int64(9*24*time.Hour)).Draw(t, "span")))
+		open, openings := w.Open(now, to)
+		minutes, opens, was := time.Duration(0), 0, w.Contains(now)
+		for at := now; at.Before(to); at = at.Add(time.Minute) {
+			is := w.Contains(at)
+			if is {
+				minutes += min(time.Minute, to.Sub(at))
+			}
+			if is && !was {
+				opens++
+			}
+			was = is
+		}
+		if (open-minutes).Abs() > time.Duration(2*opens+2)*time.Minute || (openings-opens) > 1 || opens-openings > 1 {
+			t.Fatalf("%v from %v to %v: open for %v, opens %d times; by the minute %v and %d", w, now, to, open, openings, minutes, opens)
+		}
 		if !w.Contains(start) || w.Contains(end) && !start.Equal(end) && func() bool { s, _ := w.Next(end); return s.Before(end) }() {
 			t.Fatalf("%v: the start is in, the end is out: %v %v", w, start, end)
 		}
