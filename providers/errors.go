@@ -120,7 +120,7 @@ type Reaction struct {
 // Reactions returns the table of what the broker does about each code.
 func Reactions() map[Code]Reaction {
 	return map[Code]Reaction{
-		NoCapacity:     {ScopeOffer, 3 * time.Minute, 30 * time.Minute, false, "try the next offer in the same pass"},
+		NoCapacity:     {ScopeOffer, 3 * time.Minute, 10 * time.Minute, false, "try the next offer in the same pass"},
 		QuotaExceeded:  {ScopeFamily, 15 * time.Minute, time.Hour, false, "try another family, region or kind; show it"},
 		PriceTooLow:    {ScopeOffer, 3 * time.Minute, 30 * time.Minute, false, "read the price again, then raise within the caps or skip"},
 		RateLimited:    {ScopeProvider, 0, 0, true, "wait as told and halve the pace"},

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gpubroker/scheduler/policy"
 )
 
 // Options say what to replay. Zero values are as the fields say.
@@ -63,10 +65,17 @@ type Options struct {
 	// Between asks our policy between ticks as well, whenever an answer says when to ask
 	// again, and takes every event as seen at once: as serve does.
 	Between bool
+	// Cold starts each job knowing nothing of the market. Otherwise the capture's
+	// past, up to the start, is known to the policies that learn.
+	Cold bool
+	// Knowledge is what ours believes of markets it has not seen; nil = what is shipped.
+	Knowledge *policy.Knowledge
 	// CacheDir keeps optima from one time to the next; empty = nowhere.
 	CacheDir string
 	// SplitAtHoles replays the stretches between holes instead of refusing them.
 	SplitAtHoles bool
+
+	school *school
 	// Timeline records where the job was in the most typical window.
 	Timeline bool
 }
@@ -130,6 +139,9 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 	windows, notes, err := o.all()
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(windows) > 0 && windows[0].opt.school == nil {
+		windows[0].opt.school = newSchool(o.knowledge())
 	}
 	kept := cache{dir: o.CacheDir, key: digest(windows)}
 	optima, known := kept.load(len(windows))
@@ -211,6 +223,13 @@ func (o *Options) all() ([]*window, []string, error) {
 		windows = append(windows, ws...)
 	}
 	return windows, m.notes, nil
+}
+
+func (o *Options) knowledge() policy.Knowledge {
+	if o.Knowledge != nil {
+		return *o.Knowledge
+	}
+	return policy.Shipped()
 }
 
 func (o *Options) check() error {

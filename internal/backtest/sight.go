@@ -126,9 +126,9 @@ func (s *sight) nextLifetime(pool int) time.Duration {
 }
 
 // before calls f with what each pool was at each tick of the capture before the
-// start: where every pool is seen, its past is too.
+// start.
 func (s *sight) before(f func(pool int, up bool, at time.Duration)) {
-	if !s.r.opt.Free {
+	if s.r.opt.Cold {
 		return
 	}
 	for t := range s.r.first {

@@ -10,7 +10,7 @@ type Cooldown struct {
 }
 
 // DefaultCooldown follows Karpenter's 3 minutes for an offer without capacity.
-var DefaultCooldown = Cooldown{Base: 3 * time.Minute, Max: 30 * time.Minute, Decay: 30 * time.Minute}
+var DefaultCooldown = Cooldown{Base: 3 * time.Minute, Max: 10 * time.Minute, Decay: 30 * time.Minute}
 
 // Cooled is the state of one market, to be kept across restarts. The zero value
 // is a market without failures.

@@ -50,7 +50,7 @@ func TestCooldown(t *testing.T) {
 	c := policy.DefaultCooldown
 	var s policy.Cooled
 	now := t0
-	for i, want := range []float64{3, 6, 12, 24, 30, 30} {
+	for i, want := range []float64{3, 6, 10, 10, 10, 10} {
 		s = c.Fail(s, now)
 		if got := s.Until.Sub(now).Minutes(); got != want {
 			t.Errorf("failure %d: cooled down for %v min, want %v", i+1, got, want)

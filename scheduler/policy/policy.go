@@ -32,9 +32,12 @@ const MaxCandidates = 16
 type Name string
 
 const (
-	// Auto is UniformProgress with a deadline ahead and CheapestExpected
-	// without one, or once it has passed.
+	// Auto is Learned with a deadline ahead and CheapestExpected without one, or
+	// once it has passed.
 	Auto Name = ""
+	// Learned takes what is expected to cost least to the deadline, by what was
+	// learned of the markets; without a library of tables it is UniformProgress.
+	Learned Name = "learned"
 	// UniformProgress keeps work with a deadline on a straight line from its
 	// start to its deadline (Wu et al., "Can't Be Late", NSDI'24).
 	UniformProgress Name = "uniform-progress"
@@ -105,8 +108,11 @@ type Candidate struct {
 	Hint     Hint
 	// History feeds the hazard estimate of spot.
 	History History
-	// Region is one failure domain: its markets tend to lose machines together.
+	// Region is where data is at hand: within one nothing is paid to move. It is one
+	// failure domain too: its markets tend to lose machines together.
 	Region string
+	// Outlook is what was learned of a spot market; without it Learned leaves it out.
+	Outlook *Outlook
 }
 
 // Placement is where the work is now.
@@ -151,6 +157,10 @@ type View struct {
 	WaitingSince time.Time
 	// Prior is what is believed of a market without history; zero = [DefaultPrior].
 	Prior History
+	// Library is the tables that Learned may use; nil makes it UniformProgress.
+	Library *Library
+	// Egress is what it costs to take the work's data to another region.
+	Egress money.Amount
 }
 
 // Action is what to do.
@@ -183,6 +193,9 @@ type Decision struct {
 	// otherwise; zero = only new facts can change it.
 	Until time.Time
 	Why   Why
+	// Want is the table that would have been asked: to be built by [Build] and put
+	// into the library. Nil if there was one, or none is of use.
+	Want *Sketch
 }
 
 // Decide answers the view by its policy.
@@ -195,8 +208,11 @@ func Decide(v View) Decision {
 	switch {
 	case !v.Interruptible:
 		rule = steady
-	case timed && v.Policy != CheapestExpected:
+	case !timed || v.Policy == CheapestExpected:
+	case v.Library == nil || v.Policy == UniformProgress:
 		rule = uniform
+	default:
+		rule = learned
 	}
 	d := rule(&v)
 	if timed { // once it has passed, it counts as none

@@ -36,6 +36,8 @@ const (
 	CheapestHeld     Code = "cheapest-held"
 	MovePays         Code = "move-pays"
 	Patience         Code = "patience"
+	SpotSoon         Code = "spot-soon"
+	WaitCosts        Code = "wait-costs"
 )
 
 // Codes are all reasons.
@@ -44,6 +46,7 @@ func Codes() []Code {
 		Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, SpotFirst, WaitOver, OnSpot,
 		OnSchedule, Behind, CatchUp, Ahead, KeepOnDemand, SafetyNet, NoSpot, OnDemandCheaper,
 		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience,
+		SpotSoon, WaitCosts,
 	}
 }
 
@@ -60,6 +63,8 @@ type Why struct {
 	Slack time.Duration `json:"slack,omitzero"`
 	// Behind is how far the work is behind its line, in nanoseconds of work.
 	Behind time.Duration `json:"behind,omitzero"`
+	// Soon is the time in which some spot is expected, in nanoseconds.
+	Soon time.Duration `json:"soon,omitzero"`
 	// At is when the next look is due, Latest when on demand starts at the latest
 	// (or patience ends).
 	At     time.Time `json:"at,omitzero"`
@@ -120,6 +125,11 @@ func (w Why) String() string {
 		return fmt.Sprintf("staying on %s: no move pays; about $%s to finish", at, w.Cost.Short())
 	case MovePays:
 		return fmt.Sprintf("moving to %s: about $%s to finish instead of $%s", at, w.Cost.Short(), w.Instead.Short())
+	case SpotSoon:
+		return fmt.Sprintf("waiting: %s of slack left, spot expected within %s, best at $%s/h; on demand from %s at the latest",
+			slack, short(w.Soon), w.Price, clock(w.Latest))
+	case WaitCosts:
+		return fmt.Sprintf("%s: waiting for spot would cost more; about $%s to finish", at, w.Cost.Short())
 	case Patience:
 		return fmt.Sprintf("waiting until %s for something cheaper than $%s to finish; patience ends at %s",
 			clock(w.At), w.Cost.Short(), clock(w.Latest))

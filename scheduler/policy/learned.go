@@ -1,0 +1,341 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"gpubroker/internal/money"
+)
+
+// learned takes what is expected to cost least to the deadline, by a [Table] of
+// the markets as they are believed to be: spot, in the best market or none yet;
+// on demand; a move; or to wait. What Uniform Progress does for safety it does too.
+// While the table is not built yet work stays where it is, and work that holds
+// nothing follows Uniform Progress.
+func learned(v *View) Decision {
+	net := v.fastest(isOnDemand)
+	if net < 0 {
+		return spotOnly(v)
+	}
+	u := line{View: v, net: net, slack: v.slackOf(&v.Candidates[net]), instead: money.MaxAmount}
+	l := value{line: &u, hours: (u.slack - v.Look).Hours(), work: v.Candidates[net].Work.Hours()}
+	s := l.sketch()
+	if l.table = v.Library.find(s.key()); l.table == nil {
+		d := l.meanwhile()
+		d.Want = &s
+		return d
+	}
+	switch {
+	case v.Current == nil:
+		return l.idle()
+	case v.Current.Kind == Spot:
+		return l.onSpot()
+	default:
+		return l.onDemand()
+	}
+}
+
+// value is a view with its table.
+type value struct {
+	*line
+	table *Table
+	// hours of slack, beyond what passes until the next look; and of work at the
+	// rate of the on-demand machine that is done first.
+	hours, work float64
+	// spot and region are where a candidate is in the table, by index; -1 = not.
+	spot, region []int
+}
+
+// meanwhile is what is done without a table.
+func (l *value) meanwhile() Decision {
+	switch {
+	case l.Current == nil:
+		l.instead = l.stayOrBest(isOnDemand)
+		return l.line.idle()
+	case l.Current.Kind == Spot:
+		return l.line.onSpot()
+	default:
+		return l.stay(Why{Code: KeepOnDemand, Slack: l.slack}, l.again())
+	}
+}
+
+// again is when to look again at what time alone may change.
+func (l *value) again() time.Time { return l.Now.Add(max(l.Look, time.Minute)) }
+
+// sketch draws what the table depends on, and where the candidates are in it.
+func (l *value) sketch() Sketch {
+	l.spot, l.region = make([]int, len(l.Candidates)), make([]int, len(l.Candidates))
+	order := make([]int, 0, len(l.Candidates))
+	for i := range l.Candidates {
+		l.spot[i], l.region[i] = -1, -1
+		order = append(order, i)
+	}
+	// The order of candidates must not matter, nor the names of markets alike.
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &l.Candidates[a], &l.Candidates[b]
+		return cmp.Or(cmp.Compare(x.Price, y.Price), cmp.Compare(x.Region, y.Region), cmp.Compare(x.Market, y.Market))
+	})
+	var s Sketch
+	s.egress = steps(l.Egress.Float(), 8)
+	var regions []string
+	regionOf := func(i int) int {
+		g := slices.Index(regions, l.Candidates[i].Region)
+		if g < 0 {
+			g = len(regions)
+			regions = append(regions, l.Candidates[i].Region)
+		}
+		return g
+	}
+	// On demand: in each region what finishes at the least cost.
+	best := map[string]int{}
+	for _, i := range order {
+		c := &l.Candidates[i]
+		if c.Kind == OnDemand {
+			if old, ok := best[c.Region]; !ok || l.costs(c) < l.costs(&l.Candidates[old]) {
+				best[c.Region] = i
+			}
+		}
+	}
+	for _, i := range order {
+		c := &l.Candidates[i]
+		price, delay, speed := steps(c.Price.Float(), 32), steps(c.Delay.Hours(), 8), l.speed(c)
+		switch {
+		case c.Kind == OnDemand:
+			if best[c.Region] == i {
+				l.region[i] = regionOf(i)
+				s.nets = append(s.nets, netSketch{price, delay, speed, l.region[i]})
+			}
+		case c.Outlook != nil && len(s.spots) < MaxCandidates:
+			l.spot[i], l.region[i] = len(s.spots), regionOf(i)
+			s.spots = append(s.spots, spotSketch{c.Outlook.Facts, price, delay, speed, l.region[i]})
+		}
+	}
+	s.regions = len(regions)
+	slack, work := octave(max(1, l.hours)), octave(max(2, l.work))
+	s.step = max(math.Sqrt(slack*work/cells), l.Look.Hours(), 1.0/60)
+	s.slack, s.work = int(math.Ceil(slack/s.step))+1, int(math.Ceil(work/s.step))+1
+	return s
+}
+
+func (l *value) costs(c *Candidate) float64 {
+	return c.Price.Float() * (c.Delay + c.Work).Hours()
+}
+
+// speed of a candidate, as a multiple of the on-demand machine that is done first.
+func (l *value) speed(c *Candidate) float64 {
+	if c.Work <= 0 || l.work <= 0 {
+		return 1
+	}
+	return min(8, max(1.0/8, steps(l.work/c.Work.Hours(), 16)))
+}
+
+// steps rounds to n steps in each octave.
+func steps(x, n float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return math.Exp2(math.Round(n*math.Log2(x)) / n)
+}
+
+// octave rounds up to half an octave.
+func octave(x float64) float64 { return math.Exp2(math.Ceil(2*math.Log2(x)) / 2) }
+
+// start is the cost to go of a launch on spot that succeeds now.
+func (l *value) start(i int) float64 {
+	c, t := &l.Candidates[i], l.table
+	p := &t.spots[l.spot[i]]
+	d := c.Delay.Hours()
+	later := c.Outlook.up.after(d)
+	class := classOf(&later, &p.NextUp)
+	held := t.between(func(a int) []float64 { return t.heldAt(l.spot[i], a) }, class, l.hours-d, l.work)
+	lost := t.at(t.lostAt(l.spot[i]), l.hours-d/2, l.work)
+	lives := c.Outlook.up.lives(d)
+	return c.Entry.Float() + lives*(p.price*d+held) + (1-lives)*(p.price*d/2+lost)
+}
+
+// bestSpot is where to launch now, and the cost to go; -1 for nowhere.
+func (l *value) bestSpot() (int, float64) {
+	best, cost := -1, math.Inf(1)
+	for i := range l.Candidates {
+		c := &l.Candidates[i]
+		if l.spot[i] < 0 || !l.startable(c) || l.Current != nil && c.Market == l.Current.Market {
+			continue
+		}
+		if x := l.start(i); x < cost || x == cost && best >= 0 && l.before(c, &l.Candidates[best]) {
+			best, cost = i, x
+		}
+	}
+	return best, cost
+}
+
+// bestNet is what to buy on demand now, and the cost to go; -1 for nothing.
+func (l *value) bestNet(class float64) (int, float64) {
+	best, cost := -1, math.Inf(1)
+	t := l.table
+	for i := range l.Candidates {
+		c := &l.Candidates[i]
+		if c.Kind != OnDemand || l.region[i] < 0 || !l.ready(c) || l.slackOf(c) < 0 {
+			continue
+		}
+		d := c.Delay.Hours()
+		x := c.Entry.Float() + c.Price.Float()*d
+		if l.hours > d {
+			x += t.between(func(a int) []float64 { return t.netAt(a, l.region[i]) }, class, l.hours-d, l.work)
+		} else {
+			x += c.Price.Float() * c.Work.Hours()
+		}
+		if x < cost {
+			best, cost = i, x
+		}
+	}
+	return best, cost
+}
+
+// downClass is the age class of down runs at which as many markets come back as now.
+func (l *value) downClass() float64 {
+	now := 0.0
+	var at [classes]float64
+	for i := range l.Candidates {
+		c := &l.Candidates[i]
+		if l.spot[i] < 0 || c.Outlook.Up > 0.999 {
+			continue
+		}
+		now += c.Outlook.down.hazard(0.25)
+		for a, h := range c.Outlook.Facts.NextDown {
+			at[a] += h
+		}
+	}
+	return classAt(now, &at)
+}
+
+// home is the region of the data in the table: where entry is cheapest.
+func (l *value) home() int {
+	home, least := 0, money.MaxAmount
+	for i := range l.Candidates {
+		if c := &l.Candidates[i]; l.region[i] >= 0 && c.Entry < least {
+			home, least = l.region[i], c.Entry
+		}
+	}
+	return home
+}
+
+func (l *value) idle() Decision {
+	hope := l.best(l.hopeful)
+	spot, cost := l.bestSpot()
+	if hope < 0 && spot < 0 {
+		code := SafetyNet
+		if l.best(isSpot) < 0 {
+			code = NoSpot
+		}
+		return l.mustRun(code)
+	}
+	class := l.downClass()
+	net, buy := l.bestNet(class)
+	later := math.Inf(1)
+	if hope >= 0 {
+		home := l.home()
+		later = l.table.between(func(a int) []float64 { return l.table.waitAt(a, home) }, class, l.hours, l.work)
+	}
+	switch {
+	case spot >= 0 && cost < min(later, buy):
+		return l.take(spot, Why{Code: SpotCheapest, Slack: l.slack}, cost)
+	case net >= 0 && buy <= later:
+		d := l.launchNet(net, Why{Code: WaitCosts})
+		d.Why.Cost, d.Why.Instead = amount(buy), 0
+		d.Until = soonest(d.Until, l.again())
+		return d
+	}
+	d := wait(Why{Code: SpotSoon, Slack: l.slack, Cost: amount(later)}, soonest(l.nextReady(anyKind), l.again()))
+	d.Why.Latest = l.Now.Add(max(0, l.slack) + l.readyIn(&l.Candidates[l.net]))
+	l.expect(&d.Why)
+	return d
+}
+
+// expect says when spot is expected, and where.
+func (l *value) expect(w *Why) {
+	best, cost := -1, math.Inf(1)
+	rate := 0.0
+	for i := range l.Candidates {
+		if l.spot[i] < 0 {
+			continue
+		}
+		o := l.Candidates[i].Outlook
+		rate += o.down.hazard(0.5)
+		if x := l.start(i); x < cost {
+			best, cost = i, x
+		}
+	}
+	if best >= 0 && rate > 0 {
+		w.Market, w.Price = l.Candidates[best].Market, l.Candidates[best].Price
+		w.Soon = time.Duration(min(1e4, 1/rate) * float64(time.Hour)).Round(time.Minute)
+	}
+}
+
+func (l *value) take(i int, why Why, cost float64) Decision {
+	d := l.launch(i, why, soonest(l.nextReady(anyKind), l.again()))
+	d.Why.Cost = amount(cost)
+	return d
+}
+
+// worthMoving is the hours of the price in hand that a move must save at least: what
+// tables and prices are rounded by.
+const worthMoving = 0.1
+
+func (l *value) onSpot() Decision {
+	d := l.line.onSpot()
+	cur := l.Current
+	if d.Action != Stay || !cur.Running {
+		return d
+	}
+	at := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Market == cur.Market })
+	if at < 0 || l.spot[at] < 0 {
+		return d
+	}
+	o := l.Candidates[at].Outlook
+	class := classOf(&o.up, &o.Facts.NextUp)
+	stay := l.table.between(func(a int) []float64 { return l.table.heldAt(l.spot[at], a) }, class, l.hours, l.work)
+	d.Until = soonest(d.Until, l.again())
+	d.Why.Cost = amount(stay)
+	if spot, cost := l.bestSpot(); spot >= 0 && cost < stay-worthMoving*cur.Price.Float() {
+		return l.take(spot, Why{Code: MovePays, Instead: amount(stay)}, cost)
+	}
+	return d
+}
+
+func (l *value) onDemand() Decision {
+	cur := l.Current
+	if !cur.Running {
+		return l.stay(Why{Code: Launching, Slack: l.slack}, time.Time{})
+	}
+	region := l.home()
+	if at := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Market == cur.Market }); at >= 0 && l.region[at] >= 0 {
+		region = l.region[at]
+	}
+	t := l.table
+	stay := t.between(func(a int) []float64 { return t.netAt(a, region) }, l.downClass(), l.hours, l.work)
+	if spot, cost := l.bestSpot(); spot >= 0 && cost < stay {
+		// It may pay to see first that it stays up.
+		c := &l.Candidates[spot]
+		i := l.spot[spot]
+		class := classOf(&c.Outlook.up, &c.Outlook.Facts.NextUp)
+		now := t.between(func(a int) []float64 { return t.enterAt(i, a) }, class, l.hours, l.work)
+		look := t.between(func(a int) []float64 { return t.seenAt(i, a) }, class, l.hours, l.work)
+		if now <= look+0.02*c.Price.Float() {
+			return l.take(spot, Why{Code: MovePays, Instead: amount(stay)}, cost)
+		}
+	}
+	d := l.stay(Why{Code: KeepOnDemand, Slack: l.slack}, soonest(l.nextReady(isSpot), l.again()))
+	d.Why.Cost = amount(stay)
+	return d
+}
+
+// amount is dollars as money; what does not fit is money.MaxAmount.
+func amount(dollars float64) money.Amount {
+	a, err := money.FromFloat(dollars)
+	if err != nil {
+		return money.MaxAmount
+	}
+	return a
+}
