@@ -43,6 +43,8 @@ func (b *decider) decide() {
 		b.history[b.was].Held += now.Sub(b.asked)
 		if b.r.lost == none {
 			b.memory[b.was].Hold(now)
+		} else {
+			b.memory[b.was].Hold(now.Add(-1))
 		}
 	}
 	if p := b.r.lost; p != none {

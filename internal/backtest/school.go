@@ -52,10 +52,14 @@ func (s *school) memories(of *sight) []*policy.Memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := of.r
-	model, ok := s.models[of.step()]
+	grid := of.step()
+	if r.opt.Between { // as serve has it
+		grid = policy.Grid
+	}
+	model, ok := s.models[grid]
 	if !ok {
-		model = policy.NewModel(s.know, of.step())
-		s.models[of.step()] = model
+		model = policy.NewModel(s.know, grid)
+		s.models[grid] = model
 	}
 	var fresh []*policy.Memory
 	if r.opt.Cold {

@@ -32,6 +32,7 @@ type Pool struct {
 
 // Windows reads a market and returns the windows that [Run] would replay.
 func Windows(o Options) ([]Window, error) {
+	o.school = newSchool(o.knowledge())
 	all, _, err := o.all()
 	if err != nil {
 		return nil, err

@@ -19,10 +19,13 @@ func learned(v *View) Decision {
 	if net < 0 {
 		return spotOnly(v)
 	}
+	if !slices.ContainsFunc(v.Candidates, func(c Candidate) bool { return c.Kind == Spot && c.Outlook != nil }) {
+		return uniform(v) // a table says nothing
+	}
 	u := line{View: v, net: net, slack: v.slackOf(&v.Candidates[net]), instead: money.MaxAmount}
 	l := value{line: &u, hours: (u.slack - v.Look).Hours(), work: v.Candidates[net].Work.Hours()}
 	s := l.sketch()
-	if l.table = v.Library.find(s.key()); l.table == nil {
+	if l.table = v.Library.find(s.Key()); l.table == nil {
 		d := l.meanwhile()
 		d.Want = &s
 		return d
@@ -80,11 +83,17 @@ func (l *value) sketch() Sketch {
 	var s Sketch
 	s.egress = steps(l.Egress.Float(), 8)
 	var regions []string
+	name := func(i int) string {
+		if s.egress == 0 { // all are one
+			return ""
+		}
+		return l.Candidates[i].Region
+	}
 	regionOf := func(i int) int {
-		g := slices.Index(regions, l.Candidates[i].Region)
+		g := slices.Index(regions, name(i))
 		if g < 0 {
 			g = len(regions)
-			regions = append(regions, l.Candidates[i].Region)
+			regions = append(regions, name(i))
 		}
 		return g
 	}
@@ -93,8 +102,8 @@ func (l *value) sketch() Sketch {
 	for _, i := range order {
 		c := &l.Candidates[i]
 		if c.Kind == OnDemand {
-			if old, ok := best[c.Region]; !ok || l.costs(c) < l.costs(&l.Candidates[old]) {
-				best[c.Region] = i
+			if old, ok := best[name(i)]; !ok || l.costs(c) < l.costs(&l.Candidates[old]) {
+				best[name(i)] = i
 			}
 		}
 	}
@@ -103,7 +112,7 @@ func (l *value) sketch() Sketch {
 		price, delay, speed := steps(c.Price.Float(), 32), steps(c.Delay.Hours(), 8), l.speed(c)
 		switch {
 		case c.Kind == OnDemand:
-			if best[c.Region] == i {
+			if best[name(i)] == i {
 				l.region[i] = regionOf(i)
 				s.nets = append(s.nets, netSketch{price, delay, speed, l.region[i]})
 			}
@@ -212,13 +221,14 @@ func (l *value) downClass() float64 {
 
 // home is the region of the data in the table: where entry is cheapest.
 func (l *value) home() int {
-	home, least := 0, money.MaxAmount
+	home, least := -1, money.MaxAmount
 	for i := range l.Candidates {
-		if c := &l.Candidates[i]; l.region[i] >= 0 && c.Entry < least {
-			home, least = l.region[i], c.Entry
+		c, g := &l.Candidates[i], l.region[i]
+		if g >= 0 && (home < 0 || c.Entry < least || c.Entry == least && g < home) {
+			home, least = g, c.Entry
 		}
 	}
-	return home
+	return max(0, home)
 }
 
 func (l *value) idle() Decision {

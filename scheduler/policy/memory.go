@@ -27,8 +27,14 @@ func (m *Model) Memory(at time.Time) *Memory {
 
 // See takes in that a machine could be had at a moment, or not.
 func (m *Memory) See(at time.Time, up bool) {
-	m.Belief.Pass(at)
-	m.Belief.See(up)
+	b := m.Belief
+	b.Pass(at)
+	if x := b.Up(); up && x < 1e-9 || !up && x > 1-1e-9 {
+		// It has changed since the last step of the grid: a run begins, now.
+		b.Pass(b.at.Add(b.model.grid))
+		b.at = at
+	}
+	b.See(up)
 }
 
 // Hold takes in that a machine was held up to a moment.

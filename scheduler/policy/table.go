@@ -37,7 +37,8 @@ type netSketch struct {
 // Key tells sketches apart.
 type Key string
 
-func (s *Sketch) key() Key {
+// Key is equal for sketches of one table.
+func (s *Sketch) Key() Key {
 	b := make([]byte, 0, 64+200*len(s.spots))
 	put := func(all ...float64) {
 		for _, x := range all {
@@ -457,7 +458,7 @@ func (l *Library) With(t *Table, most int) *Library {
 		maps.Copy(out.tables, l.tables)
 		out.order = slices.Clone(l.order)
 	}
-	k := t.key()
+	k := t.Key()
 	if _, ok := out.tables[k]; !ok {
 		out.tables[k], out.order = t, append(out.order, k)
 	}
@@ -467,6 +468,9 @@ func (l *Library) With(t *Table, most int) *Library {
 	}
 	return out
 }
+
+// Has reports whether there is a table.
+func (l *Library) Has(k Key) bool { return l.find(k) != nil }
 
 func (l *Library) find(k Key) *Table {
 	if l == nil {

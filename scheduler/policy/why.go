@@ -38,6 +38,7 @@ const (
 	Patience         Code = "patience"
 	SpotSoon         Code = "spot-soon"
 	WaitCosts        Code = "wait-costs"
+	TableSoon        Code = "table-soon"
 )
 
 // Codes are all reasons.
@@ -46,7 +47,7 @@ func Codes() []Code {
 		Done, NotInterruptible, NoCandidate, CooledDown, SpotCheapest, SpotOnly, SpotFirst, WaitOver, OnSpot,
 		OnSchedule, Behind, CatchUp, Ahead, KeepOnDemand, SafetyNet, NoSpot, OnDemandCheaper,
 		OnDemandAway, DeadlineAtRisk, Launching, CheapestNow, CheapestHeld, MovePays, Patience,
-		SpotSoon, WaitCosts,
+		SpotSoon, WaitCosts, TableSoon,
 	}
 }
 
@@ -130,6 +131,8 @@ func (w Why) String() string {
 			slack, short(w.Soon), w.Price, clock(w.Latest))
 	case WaitCosts:
 		return fmt.Sprintf("%s: waiting for spot would cost more; about $%s to finish", at, w.Cost.Short())
+	case TableSoon: // the caller's, while it builds what Decision.Want says
+		return fmt.Sprintf("waiting until %s at the longest for the expected costs of spot to be worked out", clock(w.At))
 	case Patience:
 		return fmt.Sprintf("waiting until %s for something cheaper than $%s to finish; patience ends at %s",
 			clock(w.At), w.Cost.Short(), clock(w.Latest))
