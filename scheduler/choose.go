@@ -448,10 +448,7 @@ func (p *pass) look(c *class, l *load, whole bool) *choice {
 	slices.SortFunc(ch.candidates, func(a, b candidate) int { return a.compare(&b) })
 	for i := range ch.candidates {
 		c := &ch.candidates[i]
-		c.region = regionOf(&c.offer.Market)
-		if c.name = c.offer.Market.String(); c.committed {
-			c.name += committedMark
-		}
+		c.named(p.Snapshot)
 	}
 	ch.reasons, ch.closest = t.counts(), t.closest()
 	return ch

@@ -51,6 +51,7 @@ type candidate struct {
 	cooled    time.Time
 	late      bool
 	history   policy.History
+	outlook   *policy.Outlook
 	name      string        // of the market, for the policy
 	region    string        // likewise
 	hold      time.Duration // that the machine is expected to be held
@@ -214,7 +215,19 @@ func (c *candidate) view() policy.Candidate {
 	price := max(0, (times(c.nodes, c.price)-1)/money.Rate(c.tasks)+1)
 	return policy.Candidate{
 		Market: c.name, Kind: kind, Price: price, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
-		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Region: c.region, Hint: policy.Hint{CooledUntil: c.cooled},
+		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Outlook: c.outlook, Region: c.region, Hint: policy.Hint{CooledUntil: c.cooled},
+	}
+}
+
+// named fills in what only the policy asks for.
+func (c *candidate) named(s *Snapshot) {
+	m := &c.offer.Market
+	c.region, c.name = regionOf(m), m.String()
+	if m.Kind == providers.Spot {
+		c.outlook = s.outlook(c.name)
+	}
+	if c.committed {
+		c.name += committedMark
 	}
 }
 

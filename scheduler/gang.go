@@ -385,7 +385,7 @@ func (p *pass) offered(c *class, l *load, m providers.Market) (candidate, bool) 
 				return candidate{}, false
 			}
 			one := p.price(l, f, p.on(c, l, &p.Catalog.Shapes[f.shape].Shape, f.figure), o, o.Price, p.transfer(c, m.Provider, m.Region))
-			one.name = m.String()
+			one.named(p.Snapshot)
 			return one, true
 		}
 	}

@@ -52,7 +52,7 @@ func (p *pass) reconsider(r *Running, m *Machine) {
 	d := p.decide(g, &l, left, p.placement(r, m, c, &l, figure))
 	p.wake(d.Until)
 	delete(p.memo.stays, r.Attempt)
-	if d.Action == policy.Stay && all {
+	if d.Action == policy.Stay && all && d.Want == nil {
 		p.memo.stays[r.Attempt] = stay{key, d.Until}
 	}
 	if d.Action == policy.Move && len(left) > 0 {

@@ -66,13 +66,14 @@ type pass struct {
 	overdue   bool                     // a machine has tasks that should have ended long ago
 	coming    map[providers.Market]int // machines under way
 	launching int
-	waitsFor  reason.Reason      // the launches that a gang before the others waits for
-	gangs     int                // placed by this pass
-	jobTasks  map[string]int     // running
-	jobPlaced map[string]int     // by this pass
-	views     []policy.Candidate // room for decide
-	scaled    []candidate        // room for shared
-	world     uint64             // see seen
+	waitsFor  reason.Reason       // the launches that a gang before the others waits for
+	gangs     int                 // placed by this pass
+	jobTasks  map[string]int      // running
+	jobPlaced map[string]int      // by this pass
+	views     []policy.Candidate  // room for decide
+	tables    map[policy.Key]bool // that are wanted
+	scaled    []candidate         // room for shared
+	world     uint64              // see seen
 	regimes   []regime
 	out       Result
 }
@@ -387,7 +388,7 @@ func (p *pass) decide(g *Group, l *load, candidates []candidate, current *policy
 	for i := range candidates {
 		p.views = append(p.views, candidates[i].view())
 	}
-	v.Candidates = p.views
+	v.Candidates, v.Library, v.Egress = p.views, p.Library, elsewhere(p.views)
 	if g.Reopens > 0 && !v.Deadline.IsZero() {
 		again := time.Duration(0)
 		for i := range v.Candidates {

@@ -6,6 +6,7 @@ import (
 	"gpubroker/internal/money"
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
+	"gpubroker/scheduler/policy"
 )
 
 // Result is what to do, and why. Its actions are in the order to be done.
@@ -18,6 +19,9 @@ type Result struct {
 	// Wake is the next moment at which the same snapshot could give another
 	// answer; zero means that only new facts can.
 	Wake time.Time
+	// Wanted are the tables that would have been asked: to be built and put into the
+	// library of the next snapshot.
+	Wanted []policy.Sketch
 }
 
 // Assign puts Count tasks of a group on a machine that has room.

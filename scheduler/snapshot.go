@@ -35,6 +35,15 @@ type Snapshot struct {
 	Spent map[string]money.Amount
 	// History is what was seen in spot markets, by market key.
 	History map[string]policy.History
+	// Library is the tables by which work with a deadline is decided; nil is Uniform
+	// Progress. Outlooks are what was learned of spot markets, by market key, Unseen what
+	// is believed of the others.
+	Library  *policy.Library
+	Outlooks map[string]*policy.Outlook
+	Unseen   *policy.Outlook
+	// Asked is since when tables are wanted that are not in the library. Work that holds
+	// nothing waits for them for a while; with nil it never does.
+	Asked map[policy.Key]time.Time
 
 	Settings Settings
 	// Frozen stops every launch, with the reason: a copied store, a store that
@@ -261,4 +270,12 @@ func (s *Snapshot) history(m providers.Market) policy.History {
 		return policy.History{}
 	}
 	return s.History[m.String()]
+}
+
+// outlook is what was learned of a spot market, by its key.
+func (s *Snapshot) outlook(market string) *policy.Outlook {
+	if o, ok := s.Outlooks[market]; ok {
+		return o
+	}
+	return s.Unseen
 }

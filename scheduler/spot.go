@@ -40,23 +40,23 @@ func (p *pass) ask(g *Group, v *policy.View) policy.Decision {
 	from, plain := p.onDemandFrom(g, v, by)
 	switch {
 	case plain:
-		return policy.Decide(*v)
+		return p.answer(v)
 	case from.After(p.Now):
-		d := decideAmong(*v, func(c *policy.Candidate) bool { return c.Kind == policy.Spot })
+		d := p.decideAmong(*v, func(c *policy.Candidate) bool { return c.Kind == policy.Spot })
 		d.Until = earlier(d.Until, from)
 		d.Why.At, d.Why.Latest = d.Until, from
-		if d.Action == policy.Wait || d.Why.Code == policy.SpotOnly {
+		if d.Action == policy.Wait && d.Why.Code != policy.TableSoon || d.Why.Code == policy.SpotOnly {
 			d.Why.Code = policy.SpotFirst
 		}
 		return d
 	case !by.IsZero() && !by.After(p.Now) && g.Tried && slices.ContainsFunc(v.Candidates, p.startsOnDemand):
-		d := decideAmong(*v, func(c *policy.Candidate) bool { return c.Kind == policy.OnDemand })
+		d := p.decideAmong(*v, func(c *policy.Candidate) bool { return c.Kind == policy.OnDemand })
 		if d.Action == policy.StartOnDemand {
 			d.Why.Code = policy.WaitOver
 		}
 		return d
 	}
-	d := policy.Decide(*v)
+	d := p.answer(v)
 	if by.After(p.Now) {
 		d.Until = earlier(d.Until, by)
 	}
@@ -148,7 +148,7 @@ func (p *pass) cheaperOnDemand(v *policy.View) bool {
 }
 
 // decideAmong asks the policy about the candidates that ok accepts.
-func decideAmong(v policy.View, ok func(*policy.Candidate) bool) policy.Decision {
+func (p *pass) decideAmong(v policy.View, ok func(*policy.Candidate) bool) policy.Decision {
 	all := v.Candidates
 	at := make([]int, 0, len(all))
 	v.Candidates = make([]policy.Candidate, 0, len(all))
@@ -157,7 +157,7 @@ func decideAmong(v policy.View, ok func(*policy.Candidate) bool) policy.Decision
 			v.Candidates, at = append(v.Candidates, all[i]), append(at, i)
 		}
 	}
-	d := policy.Decide(v)
+	d := p.answer(&v)
 	if d.Market >= 0 {
 		d.Market = at[d.Market]
 	}

@@ -136,7 +136,9 @@ type Broker struct {
 	meta     queue.Meta
 	inputs   *inputs
 	shares   shares
-	shelves  shelves        // of learned rates, as read last
+	shelves  shelves // of learned rates, as read last
+	spots    *spots
+	tables   *tables
 	memo     scheduler.Memo // the schedule loop's alone
 
 	// What is not durable, and need not be: it is found out anew after a start.
@@ -199,6 +201,7 @@ func New(set Settings, st *state.State, meta queue.Meta, accounts []*Account, m 
 		b.accounts[a.Name()] = a
 	}
 	b.shares.window = set.ShareWindow
+	b.spots, b.tables = newSpots(), newTables()
 	b.inputs = &inputs{store: st.Store()}
 	return b
 }
@@ -233,6 +236,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	loop("settle", b.set.Every.Terminate, true, b.settle)
 	loop("silence", time.Second, false, b.silence)
 	loop("sweep", b.set.Every.Sweep, false, b.sweep)
+	g.Go(func() error { return b.tables.build(ctx, b.state.Poke) })
 	for _, a := range b.accounts {
 		loop("observe", b.set.Every.Observe, false, func(ctx context.Context) (time.Duration, error) {
 			return 0, b.observe(ctx, a)

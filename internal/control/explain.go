@@ -53,6 +53,7 @@ func (b *Broker) ExplainPlan(ctx context.Context, s Submission, source spec.Sour
 		return scheduler.Explanation{}, nil, err
 	}
 	b.vary(p, j)
+	p.Asked = nil // there is nobody to build a table
 	var memo scheduler.Memo
 	r := scheduler.Plan(&p.Snapshot, &memo)
 	at := slices.IndexFunc(r.Decisions, func(d scheduler.Decision) bool { return d.Job == j.ID })

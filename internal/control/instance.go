@@ -47,6 +47,7 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 	if why.IsZero() {
 		why = reason.New("gone_outside", "cause", "not said by the provider")
 	}
+	was := i.Gone
 	i.Gone = why
 	if err := b.offMove(tx, i); err != nil {
 		return err
@@ -67,6 +68,9 @@ func (b *Broker) gone(tx *state.Tx, id string, why reason.Reason, outcome queue.
 		}
 	}
 	b.remember(tx, i, outcome == queue.Preempted || taken(why))
+	if !i.Launched.IsZero() && !taken(was) && !taken(why) {
+		b.see(tx, i, i.Ended, heldOne)
+	}
 	b.event(tx, "instance.gone", i, why)
 	return nil
 }
@@ -172,8 +176,11 @@ func (b *Broker) coolCode(tx *state.Tx, m providers.Market, err error) {
 	b.cool(tx, scheduler.CooldownKey(scope, m), rule, reason.New(reason.Code("provider_"+string(code)), "provider", m.Provider))
 }
 
-// coolLost leaves a market alone after it took a machine.
-func (b *Broker) coolLost(tx *state.Tx, i *queue.Instance, why reason.Reason) {
+// coolLost leaves a market alone after a machine was lost there, at a moment.
+func (b *Broker) coolLost(tx *state.Tx, i *queue.Instance, why reason.Reason, at time.Time) {
+	if taken(why) && !taken(i.Gone) {
+		b.see(tx, i, at, lostOne)
+	}
 	b.cool(tx, scheduler.CooldownKey(providers.ScopeOffer, marketOf(i)), policy.DefaultCooldown, why)
 }
 

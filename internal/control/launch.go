@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,9 @@ func (b *Broker) launched(tx *state.Tx, id string, got providers.Instance, err e
 		b.event(tx, "instance.unknown", i, why)
 		return nil
 	}
+	if providers.CodeOf(err) == providers.NoCapacity {
+		b.see(tx, i, tx.Now, gotNone)
+	}
 	b.log.Info("launch refused", "instance", id, "error", err)
 	return b.gone(tx, id, why, queue.LaunchFailed, tx.Now)
 }
@@ -210,6 +214,7 @@ func (b *Broker) accepted(tx *state.Tx, i *queue.Instance, got providers.Instanc
 		if i.Launched.IsZero() {
 			i.Launched = tx.Now
 		}
+		b.see(tx, i, tx.Now, gotOne)
 	}
 	if got.End.After(i.End) {
 		i.End = got.End
@@ -314,7 +319,7 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 			}
 			why, outcome := causeOf(i, m)
 			if outcome == queue.Preempted {
-				b.coolLost(tx, i, why)
+				b.coolLost(tx, i, why, cmp.Or(m.Ended, tx.Now))
 			}
 			if !a.Capabilities().Beside {
 				return b.gone(tx, i.ID, why, outcome, m.Ended)
@@ -331,7 +336,7 @@ func (b *Broker) compare(ctx context.Context, a *Account, i *queue.Instance, m *
 		}
 		if goes(i, m) {
 			why, outcome := causeOf(i, m)
-			b.coolLost(tx, i, why)
+			b.coolLost(tx, i, why, tx.Now)
 			return b.end(tx, i.ID, why, outcome)
 		}
 		if overBound(i, m) {

@@ -105,7 +105,7 @@ func (b *Broker) leaseOne(tx *state.Tx, id string) error {
 	case stay:
 	case late:
 		why := reason.New("boot_deadline", "limit", i.Boot.Sub(i.Requested).Round(time.Second))
-		b.coolLost(tx, i, why)
+		b.coolLost(tx, i, why, tx.Now)
 		return b.end(tx, id, why, queue.Lost)
 	case drained:
 		return b.end(tx, id, i.Gone, queue.Preempted)
@@ -327,7 +327,7 @@ func (b *Broker) silence(ctx context.Context) (time.Duration, error) {
 		err := b.state.Do(ctx, func(tx *state.Tx) error {
 			why := reason.New("lost", "since", b.lastSeen(i.ID, now).UTC().Format(time.TimeOnly+"Z"))
 			if cur := tx.Instance(i.ID); cur != nil && providers.Kind(cur.Kind) == providers.Spot {
-				b.coolLost(tx, cur, why)
+				b.coolLost(tx, cur, why, tx.Now)
 			}
 			return b.end(tx, i.ID, why, queue.Lost)
 		})
@@ -437,7 +437,7 @@ func (b *Broker) notice(ctx context.Context, id string, kind providers.NoticeKin
 		if i.State == queue.InstanceDraining {
 			return b.hurry(tx, id, why, queue.Preempted, at)
 		}
-		b.coolLost(tx, i, why)
+		b.coolLost(tx, i, why, tx.Now)
 		return b.drain(tx, id, why, queue.Preempted, at)
 	})
 }

@@ -200,7 +200,7 @@ func TestServeCostsWhatBacktestSays(t *testing.T) {
 		name string
 		o    backtest.Options
 	}{
-		{"made up", backtest.Options{Market: "../backtest/testdata/toy/day", Length: 4 * time.Hour, Deadline: 6 * time.Hour, N: 6}},
+		{"made up", backtest.Options{Market: "../backtest/testdata/toy/day", Length: 4 * time.Hour, Deadline: 7 * time.Hour, N: 16}},
 		{"one pool", backtest.Options{Market: traces + "aws-k80-v100-2022/2022-10-26", Pools: []string{"us-west-2b_v100_1"}, Length: 48 * time.Hour, Fraction: 0.8, N: 6}},
 		{"nine zones", backtest.Options{Market: traces + "aws-v100x1-2023-02/s2", Length: 48 * time.Hour, Deadline: 60 * time.Hour, N: 3}},
 		{"gangs", backtest.Options{Market: traces + "gcp-h100x16-2025-10/s2", Length: 40 * time.Hour, Deadline: 50 * time.Hour, Gang: 4, N: 1, SplitAtHoles: true}},
@@ -212,7 +212,7 @@ func TestServeCostsWhatBacktestSays(t *testing.T) {
 			if testing.Short() && strings.HasPrefix(c.o.Market, traces) {
 				t.Skip("many days of virtual time")
 			}
-			c.o.Delay, c.o.Between = 12*time.Minute, true
+			c.o.Delay, c.o.Between, c.o.Cold = 12*time.Minute, true, true
 			windows, err := backtest.Windows(c.o)
 			if err != nil {
 				t.Fatal(err)

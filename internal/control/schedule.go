@@ -34,6 +34,7 @@ func (b *Broker) schedule(ctx context.Context) (time.Duration, error) {
 	now := b.now()
 	p := b.snapshot(b.state.View(), now)
 	r := scheduler.Plan(&p.Snapshot, &b.memo)
+	b.tables.want(r.Wanted, now)
 	b.remark(&r, now)
 	if err := b.state.Do(ctx, func(tx *state.Tx) error { return b.commit(tx, p, &r) }); err != nil {
 		return time.Second, fmt.Errorf("committing a plan: %w", err)

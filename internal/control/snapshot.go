@@ -60,6 +60,8 @@ func (b *Broker) snapshot(view *state.Tables, now time.Time) *picture {
 		},
 		members: map[string][]queue.TaskID{}, jobs: map[string]string{}, shared: map[string]*shared{},
 	}
+	p.Library, p.Asked = b.tables.now()
+	p.Outlooks, p.Unseen = b.spots.draw(view, now, b.complain), b.spots.unseen
 	p.Settings.Margin = max(p.Settings.Margin, margin(view))
 	if b.meta.Copied {
 		p.Frozen = reason.New("not_adopted")

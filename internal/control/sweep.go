@@ -71,6 +71,9 @@ func (b *Broker) sweep(ctx context.Context) (time.Duration, error) {
 	if err := b.sweepEnded(ctx, now); err != nil {
 		errs = append(errs, err)
 	}
+	if err := b.dropSpots(ctx, view, now); err != nil {
+		errs = append(errs, fmt.Errorf("forgetting spot markets: %w", err))
+	}
 	if _, err := objects.AbortOlder(ctx, b.objects, "", now.Add(-checkpoint.Grace)); err != nil {
 		errs = append(errs, fmt.Errorf("sweeping uploads: %w", err))
 	}
