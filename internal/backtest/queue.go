@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpubroker/internal/money"
+	"gpubroker/scheduler/policy"
 )
 
 // QueueOptions say how to replay a queue. Zero values are as the fields say.
@@ -24,6 +25,8 @@ type QueueOptions struct {
 	Policies []string
 	// Free shows every pool at each tick.
 	Free bool
+	// Cold starts each job knowing nothing of its markets, see [Options].
+	Cold bool
 	// SplitAtHoles replays the longest stretch between holes of each market.
 	SplitAtHoles bool
 	// CacheDir keeps bounds from one time to the next; empty = nowhere.
@@ -52,6 +55,7 @@ type replayed struct {
 	teams   []Team
 	entries []*entry
 	caps    map[string]money.Amount
+	school  *school
 }
 
 // RunQueue replays a whole queue. Errors in the options or the markets are
@@ -174,7 +178,7 @@ func (q *Queue) prepare(o QueueOptions) (*replayed, error) {
 
 // lay puts the jobs, the file's before those drawn, on the ground.
 func (q *Queue) lay(g *ground, o QueueOptions, jobs []Job, egress egressTable) (*replayed, error) {
-	r := &replayed{ground: g, options: o, teams: q.Teams, caps: map[string]money.Amount{}}
+	r := &replayed{ground: g, options: o, teams: q.Teams, caps: map[string]money.Amount{}, school: newSchool(policy.Shipped())}
 	for i, j := range jobs {
 		e, err := r.enter(j, q.Delay.Std(), egress)
 		switch {
@@ -214,7 +218,7 @@ func (q *replayed) enter(j Job, delay time.Duration, egress egressTable) (*entry
 	first := int((arrival + q.step - 1) / q.step)
 	o := &Options{
 		Length: j.Length.Std(), Deadline: deadline - time.Duration(first)*q.step, Delay: delay,
-		Gang: j.Gang, Checkpoint: float64(j.Checkpoint) / 1e9, Free: q.options.Free,
+		Gang: j.Gang, Checkpoint: float64(j.Checkpoint) / 1e9, Free: q.options.Free, Cold: q.options.Cold, school: q.school,
 	}
 	m, s := q.market(pools, j.Gang)
 	if err := m.settle(o.Checkpoint, egress); err != nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"gpubroker/scheduler/policy"
 )
 
 // SuiteOptions say what of the suite to run. Zero values are as the fields say.
@@ -24,6 +26,8 @@ type SuiteOptions struct {
 	Full     bool
 	Policies []string
 	Free     bool
+	// Cold starts each job knowing nothing of the market, see [Options].
+	Cold     bool
 	CacheDir string
 }
 
@@ -148,6 +152,8 @@ func RunSuite(ctx context.Context, o SuiteOptions, progress func(cell, of int)) 
 	}
 	todo := slices.DeleteFunc(cells(), func(c cell) bool { return len(o.Tracks) > 0 && !slices.Contains(o.Tracks, c.track) })
 	var s Suite
+	// What ours believes of a capture is fitted to the others.
+	believed := map[string]*policy.Knowledge{}
 	for i, c := range todo {
 		progress(i, len(todo))
 		var rows []row
@@ -157,11 +163,18 @@ func RunSuite(ctx context.Context, o SuiteOptions, progress func(cell, of int)) 
 			n, of := cmp.Or(o.Starts, 24), len(c.captures)
 			job := c.job
 			job.Market, job.Policies, job.Free, job.CacheDir = filepath.Join(o.Traces, capture), names, o.Free, o.CacheDir
+			job.Cold = o.Cold
 			if job.N = n*(k+1)/of - n*k/of; o.Full {
 				job.N, job.Every = 0, fullStride(c.track)
 			} else if job.N == 0 {
 				continue
 			}
+			if _, ok := believed[capture]; !ok && slices.Contains(names, "ours") {
+				if believed[capture], err = fitWithout(o.Traces, capture); err != nil {
+					return Suite{}, err
+				}
+			}
+			job.Knowledge = believed[capture]
 			more, notes2, err := replay(ctx, job, names)
 			if err != nil {
 				if errors.Is(err, ErrInput) {
@@ -211,4 +224,14 @@ func (s *Suite) sumUp(names []string) {
 		}
 		s.Tracks = append(s.Tracks, t)
 	}
+}
+
+// fitWithout fits knowledge to the recorded markets but for one, so that what is
+// scored was not learned from; nil, for what is shipped, where there are no others.
+func fitWithout(traces, capture string) (*policy.Knowledge, error) {
+	k, ok, err := FitTo(traces, capture)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &k, nil
 }

@@ -114,6 +114,7 @@ func (a *app) backtest() *cobra.Command {
 	f.StringVar(&starts, "starts", "n=40", "every=DURATION, or n=COUNT evenly spaced")
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
 	f.BoolVar(&o.Between, "between", false, "ask our policy between ticks too, when it says so, as serve does")
+	f.BoolVar(&o.Cold, "cold", false, "start each job knowing nothing of its market; otherwise the capture before the start is known")
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
 	f.BoolVar(&o.SplitAtHoles, "split", false, "replay the stretches between holes of the record instead of refusing them; with --jobs the longest")
 	f.StringVar(&html, "html", "", "write a report with charts to this file as well")

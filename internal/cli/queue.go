@@ -28,7 +28,7 @@ func (a *app) queue(cmd *cobra.Command, file string, markets []string, single ba
 		return err
 	}
 	o := backtest.QueueOptions{
-		File: file, Markets: markets, Egress: single.Egress, Policies: single.Policies, Free: free,
+		File: file, Markets: markets, Egress: single.Egress, Policies: single.Policies, Free: free, Cold: single.Cold,
 		SplitAtHoles: single.SplitAtHoles, CacheDir: optimaDir(),
 		Timeline: html != "", Progress: a.counting(),
 	}

@@ -56,6 +56,7 @@ func (a *app) suite() *cobra.Command {
 	f.IntVar(&o.Starts, "starts", 24, "of each cell, in track A of each pool")
 	f.BoolVar(&o.Full, "full", false, "every start of a stride instead: 4h in tracks A and B, 1h in C; takes minutes")
 	f.StringSliceVar(&o.Policies, "policies", []string{"all"}, "all, or some of "+strings.Join(backtest.PolicyNames(), ", "))
+	f.BoolVar(&o.Cold, "cold", false, "start each job knowing nothing of its market; otherwise the capture before the start is known")
 	f.StringVar(&observe, "observe", "own", "what a policy sees: own (its own launches and machine) or free (every pool)")
 	return cmd
 }
