@@ -123,7 +123,7 @@ func (l *value) sketch() Sketch {
 	}
 	s.regions = len(regions)
 	slack, work := octave(max(1, l.hours)), octave(max(2, l.work))
-	s.step = max(math.Sqrt(slack*work/cells), l.Look.Hours(), 1.0/60)
+	s.step = max(math.Sqrt(slack*work/cells(len(s.spots))), l.Look.Hours(), 1.0/60)
 	s.slack, s.work = int(math.Ceil(slack/s.step))+1, int(math.Ceil(work/s.step))+1
 	return s
 }

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// cells is about how many pairs of slack and work a table has.
-const cells = 2000
+// cells is about how many pairs of slack and work a table has: fewer the more
+// markets there are, so that its size and the time to build it stay bounded.
+func cells(spots int) float64 { return max(2000, min(8000, 24000/float64(spots+1))) }
 
 // Sketch is what a table depends on, in rounded numbers: markets alike have one
 // sketch, whatever their names. Prices are dollars per hour for all machines of the
