@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,7 +152,8 @@ func (m *memory) Delete(_ context.Context, key string) error {
 }
 
 // served is what the broker's loops spend on a window, from submission to the last bill.
-func served(t *testing.T, w *backtest.Window) (cost money.Amount, late bool, path []backtest.Stay) {
+// The broker starts anew every so often; 0 is never.
+func served(t *testing.T, w *backtest.Window, anew time.Duration) (cost money.Amount, late bool, path []backtest.Stay) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, recordedCloud(w))
@@ -170,7 +172,19 @@ func served(t *testing.T, w *backtest.Window) (cost money.Amount, late bool, pat
 		}
 		j := s.submit(fmt.Sprintf("name: recorded\nproject: media\n%sresources: {gpu: l4}\nwork: {time: %v, on: l4}\ncheckpoint: {dir: ckpt, interval: 5m, size: 10MB}\ndeadline: %s\nrun: {command: [work, %v]}\n",
 			nodes, w.Length, start.Add(w.Deadline).UTC().Format(time.RFC3339), w.Length))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		if anew > 0 {
+			wg.Go(func() {
+				for pause(ctx, anew) {
+					s.stop()
+					s.start()
+				}
+			})
+		}
 		done := s.await(j.ID, w.Deadline+time.Hour)
+		cancel()
+		wg.Wait()
 		late = done.Ended.After(done.Deadline)
 		s.quiet(3 * time.Hour)
 		s.squared()
@@ -224,7 +238,7 @@ func TestServeCostsWhatBacktestSays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cost, late, path := served(t, w)
+				cost, late, path := served(t, w, 0)
 				if late || want.Missed {
 					t.Errorf("window %d: late in serve: %v, in the replay: %v", k, late, want.Missed)
 				}
@@ -237,5 +251,25 @@ func TestServeCostsWhatBacktestSays(t *testing.T) {
 				t.Errorf("serve spends %.2f, backtest says %.2f", spent, said)
 			}
 		})
+	}
+}
+
+// A broker that starts anew in mid-job, again and again, decides as one that runs on: what
+// it has learned is in its store, and its tables follow from that.
+func TestRestartsDecideAlike(t *testing.T) {
+	windows, err := backtest.Windows(backtest.Options{
+		Market: "../backtest/testdata/toy/day", Length: 4 * time.Hour, Deadline: 6 * time.Hour, Delay: 12 * time.Minute, N: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range windows {
+		cost, _, path := served(t, &windows[k], 0)
+		again, late, took := served(t, &windows[k], 17*time.Minute)
+		same := func(a, b backtest.Stay) bool { return a.On == b.On && (a.At-b.At).Abs() <= 2*time.Minute }
+		if late || !slices.EqualFunc(path, took, same) {
+			t.Errorf("window %d: late: %v\nruns on      %v\nstarts anew  %v", k, late, path, took)
+		}
+		t.Logf("window %d: $%.2f, and $%.2f with restarts: %v", k, cost.Float(), again.Float(), took)
 	}
 }
