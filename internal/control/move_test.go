@@ -85,8 +85,9 @@ func eachWidth(t *testing.T, run func(t *testing.T, nodes int)) {
 func TestADeadlineTaskGoesBackToSpot(t *testing.T) {
 	eachWidth(t, func(t *testing.T, nodes int) {
 		inBubble(t, zone(map[time.Duration]int{0: 0, 2 * time.Hour: 4}), func(s *site) {
+			s.saves = 5 * time.Minute
 			s.slow()
-			j := s.submit(dueTask(nodes, 5*time.Hour, 11*time.Hour, ""))
+			j := s.submit(dueTask(nodes, 8*time.Hour, 10*time.Hour, ""))
 			s.succeeded(j)
 			s.wantPath(j.ID, "on-demand moved", "spot succeeded")
 			s.inTime(j.ID)
@@ -108,9 +109,10 @@ func TestADeadlineTaskGoesBackToSpot(t *testing.T) {
 func TestAMoveThatIsRefusedCostsNothing(t *testing.T) {
 	eachWidth(t, func(t *testing.T, nodes int) {
 		inBubble(t, zone(map[time.Duration]int{0: 0, time.Hour: 4}), func(s *site) {
+			s.saves = 5 * time.Minute
 			s.slow()
 			s.noSpot(4 * time.Hour)
-			j := s.submit(dueTask(nodes, 6*time.Hour, 14*time.Hour, ""))
+			j := s.submit(dueTask(nodes, 8*time.Hour, 10*time.Hour, ""))
 			s.succeeded(j)
 			s.wantPath(j.ID, "on-demand moved", "spot succeeded")
 			s.inTime(j.ID)
@@ -128,9 +130,10 @@ func TestAMoveThatIsRefusedCostsNothing(t *testing.T) {
 // no longer than it takes to let them go.
 func TestAMoveOfAGangIsWhole(t *testing.T) {
 	inBubble(t, zone(map[time.Duration]int{0: 0, time.Hour: 4}), func(s *site) {
+		s.saves = 5 * time.Minute
 		s.slow()
 		s.fault(simapi.Fault{Op: "launch", Effect: simapi.NoCapacity, Match: simapi.Place{Kind: providers.Spot}, Nth: 2})
-		j := s.submit(dueTask(2, 6*time.Hour, 14*time.Hour, ""))
+		j := s.submit(dueTask(2, 8*time.Hour, 10*time.Hour, ""))
 		s.succeeded(j)
 		s.wantPath(j.ID, "on-demand moved", "spot succeeded")
 		s.inTime(j.ID)
