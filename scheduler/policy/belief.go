@@ -311,25 +311,46 @@ func (r *run) normal() {
 
 // lives is the chance that it goes on for so many hours.
 func (r *run) lives(hours float64) float64 {
-	s := 0.0
-	for k, x := range r {
-		s += x * math.Exp(-Rates[k]*hours)
-	}
-	return max(s, 1e-12)
+	a := ageingOf(hours)
+	return r.livesBy(&a)
 }
 
 // after is the run once it has gone on for so many hours.
 func (r *run) after(hours float64) run {
-	var o run
-	for k, x := range r {
-		o[k] = (x + 1e-12) * math.Exp(-Rates[k]*hours)
-	}
-	o.normal()
-	return o
+	a := ageingOf(hours)
+	return r.afterBy(&a)
 }
 
 // hazard of its end within so many hours, per hour.
 func (r *run) hazard(hours float64) float64 { return -math.Log(r.lives(hours)) / hours }
+
+// ageing is what is left of runs of each kind after some time.
+type ageing [Phases]float64
+
+func ageingOf(hours float64) (a ageing) {
+	for k := range a {
+		a[k] = math.Exp(-Rates[k] * hours)
+	}
+	return a
+}
+
+// livesBy and afterBy are lives and after for a time whose ageing is at hand.
+func (r *run) livesBy(a *ageing) float64 {
+	s := 0.0
+	for k, x := range r {
+		s += x * a[k]
+	}
+	return max(s, 1e-12)
+}
+
+func (r *run) afterBy(a *ageing) run {
+	var o run
+	for k, x := range r {
+		o[k] = (x + 1e-12) * a[k]
+	}
+	o.normal()
+	return o
+}
 
 // now is how the present run goes on if the market is up (or down).
 func (b *Belief) now(up bool) run {

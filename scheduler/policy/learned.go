@@ -19,15 +19,16 @@ func learned(v *View) Decision {
 	if net < 0 {
 		return spotOnly(v)
 	}
-	if !slices.ContainsFunc(v.Candidates, func(c Candidate) bool { return c.Kind == Spot && c.Outlook != nil }) {
+	if !v.some(func(c *Candidate) bool { return c.Kind == Spot && c.Outlook != nil }) {
 		return uniform(v) // a table says nothing
 	}
 	u := line{View: v, net: net, slack: v.slackOf(&v.Candidates[net]), instead: money.MaxAmount}
 	l := value{line: &u, hours: (u.slack - v.Look).Hours(), work: v.Candidates[net].Work.Hours()}
 	s := l.sketch()
-	if l.table = v.Library.find(s.Key()); l.table == nil {
+	if l.table = v.Library.of(&s); l.table == nil {
 		d := l.meanwhile()
-		d.Want = &s
+		d.Want = &Sketch{}
+		*d.Want = s
 		return d
 	}
 	switch {
@@ -49,6 +50,9 @@ type value struct {
 	hours, work float64
 	// spot and region are where a candidate is in the table, by index; -1 = not.
 	spot, region []int
+	// ageing of a delay, aged.
+	aged   time.Duration
+	ageing ageing
 }
 
 // meanwhile is what is done without a table.
@@ -69,56 +73,50 @@ func (l *value) again() time.Time { return l.Now.Add(max(l.Look, time.Minute)) }
 
 // sketch draws what the table depends on, and where the candidates are in it.
 func (l *value) sketch() Sketch {
-	l.spot, l.region = make([]int, len(l.Candidates)), make([]int, len(l.Candidates))
-	order := make([]int, 0, len(l.Candidates))
-	for i := range l.Candidates {
-		l.spot[i], l.region[i] = -1, -1
-		order = append(order, i)
+	n := len(l.Candidates)
+	room := make([]int, 3*n)
+	order := room[2*n:]
+	l.spot, l.region = room[:n:n], room[n:2*n:2*n]
+	for i := range n {
+		l.spot[i], l.region[i], order[i] = -1, -1, i
 	}
 	// The order of candidates must not matter, nor the names of markets alike.
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := &l.Candidates[a], &l.Candidates[b]
-		return cmp.Or(cmp.Compare(x.Price, y.Price), cmp.Compare(x.Region, y.Region), cmp.Compare(x.Market, y.Market))
-	})
-	var s Sketch
-	s.egress = steps(l.Egress.Float(), 8)
-	var regions []string
-	name := func(i int) string {
-		if s.egress == 0 { // all are one
-			return ""
+		if x.Price != y.Price {
+			return cmp.Compare(x.Price, y.Price)
 		}
-		return l.Candidates[i].Region
-	}
-	regionOf := func(i int) int {
-		g := slices.Index(regions, name(i))
+		return cmp.Or(cmp.Compare(x.Region, y.Region), cmp.Compare(x.Market, y.Market))
+	})
+	s := Sketch{egress: steps(l.Egress.Float(), 8), spots: make([]spotSketch, 0, n), nets: make([]netSketch, 0, 4)}
+	regions := make([]string, 0, 8)
+	regionOf := func(c *Candidate) int {
+		name := c.Region
+		if s.egress == 0 { // all are one
+			name = ""
+		}
+		g := slices.Index(regions, name)
 		if g < 0 {
 			g = len(regions)
-			regions = append(regions, name(i))
+			regions = append(regions, name)
 		}
 		return g
 	}
-	// On demand: in each region what finishes at the least cost.
-	best := map[string]int{}
+	hours, delay := time.Duration(-1), 0.0
 	for _, i := range order {
 		c := &l.Candidates[i]
-		if c.Kind == OnDemand {
-			if old, ok := best[name(i)]; !ok || l.costs(c) < l.costs(&l.Candidates[old]) {
-				best[name(i)] = i
-			}
+		if c.Delay != hours { // most are the same
+			hours, delay = c.Delay, steps(c.Delay.Hours(), 8)
 		}
-	}
-	for _, i := range order {
-		c := &l.Candidates[i]
-		price, delay, speed := steps(c.Price.Float(), 32), steps(c.Delay.Hours(), 8), l.speed(c)
 		switch {
 		case c.Kind == OnDemand:
-			if best[name(i)] == i {
-				l.region[i] = regionOf(i)
-				s.nets = append(s.nets, netSketch{price, delay, speed, l.region[i]})
+			if l.cheapest(i, s.egress == 0) {
+				l.region[i] = regionOf(c)
+				s.nets = append(s.nets, netSketch{steps(c.Price.Float(), 32), delay, l.speed(c), l.region[i]})
 			}
 		case c.Outlook != nil && len(s.spots) < MaxCandidates:
-			l.spot[i], l.region[i] = len(s.spots), regionOf(i)
-			s.spots = append(s.spots, spotSketch{c.Outlook.Facts, price, delay, speed, l.region[i]})
+			l.spot[i], l.region[i] = len(s.spots), regionOf(c)
+			s.spots = append(s.spots, spotSketch{&c.Outlook.Facts, c.Outlook.facts, steps(c.Price.Float(), 32), delay, l.speed(c), l.region[i]})
 		}
 	}
 	s.regions = len(regions)
@@ -128,13 +126,31 @@ func (l *value) sketch() Sketch {
 	return s
 }
 
+// cheapest reports whether a candidate finishes at the least cost on demand: in its
+// region, or anywhere.
+func (l *value) cheapest(i int, anywhere bool) bool {
+	c := &l.Candidates[i]
+	cost := l.costs(c)
+	for k := range l.Candidates {
+		o := &l.Candidates[k]
+		if k == i || o.Kind != OnDemand || !anywhere && o.Region != c.Region {
+			continue
+		}
+		x := l.costs(o)
+		if x < cost || x == cost && cmp.Or(cmp.Compare(o.Price, c.Price), cmp.Compare(o.Region, c.Region), cmp.Compare(o.Market, c.Market)) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (l *value) costs(c *Candidate) float64 {
 	return c.Price.Float() * (c.Delay + c.Work).Hours()
 }
 
 // speed of a candidate, as a multiple of the on-demand machine that is done first.
 func (l *value) speed(c *Candidate) float64 {
-	if c.Work <= 0 || l.work <= 0 {
+	if c.Work <= 0 || l.work <= 0 || c.Work == l.Candidates[l.net].Work {
 		return 1
 	}
 	return min(8, max(1.0/8, steps(l.work/c.Work.Hours(), 16)))
@@ -156,11 +172,14 @@ func (l *value) start(i int) float64 {
 	c, t := &l.Candidates[i], l.table
 	p := &t.spots[l.spot[i]]
 	d := c.Delay.Hours()
-	later := c.Outlook.up.after(d)
+	if c.Delay != l.aged || c.Delay == 0 { // most are the same
+		l.aged, l.ageing = c.Delay, ageingOf(d)
+	}
+	later := c.Outlook.up.afterBy(&l.ageing)
 	class := classOf(&later, &p.NextUp)
 	held := t.between(func(a int) []float64 { return t.heldAt(l.spot[i], a) }, class, l.hours-d, l.work)
 	lost := t.at(t.lostAt(l.spot[i]), l.hours-d/2, l.work)
-	lives := c.Outlook.up.lives(d)
+	lives := c.Outlook.up.livesBy(&l.ageing)
 	return c.Entry.Float() + lives*(p.price*d+held) + (1-lives)*(p.price*d/2+lost)
 }
 
@@ -211,7 +230,7 @@ func (l *value) downClass() float64 {
 		if l.spot[i] < 0 || c.Outlook.Up > 0.999 {
 			continue
 		}
-		now += c.Outlook.down.hazard(0.25)
+		now += c.Outlook.back
 		for a, h := range c.Outlook.Facts.NextDown {
 			at[a] += h
 		}
@@ -232,9 +251,9 @@ func (l *value) home() int {
 }
 
 func (l *value) idle() Decision {
-	hope := l.best(l.hopeful)
+	hope := l.some(l.hopeful)
 	spot, cost := l.bestSpot()
-	if hope < 0 && spot < 0 {
+	if !hope && spot < 0 {
 		code := SafetyNet
 		if l.best(isSpot) < 0 {
 			code = NoSpot
@@ -244,7 +263,7 @@ func (l *value) idle() Decision {
 	class := l.downClass()
 	net, buy := l.bestNet(class)
 	later := math.Inf(1)
-	if hope >= 0 {
+	if hope {
 		home := l.home()
 		later = l.table.between(func(a int) []float64 { return l.table.waitAt(a, home) }, class, l.hours, l.work)
 	}
@@ -272,7 +291,7 @@ func (l *value) expect(w *Why) {
 			continue
 		}
 		o := l.Candidates[i].Outlook
-		rate += o.down.hazard(0.5)
+		rate += o.soon
 		if x := l.start(i); x < cost {
 			best, cost = i, x
 		}

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+)
 
 // ages are where the age classes of runs begin, in hours.
 var ages = [...]float64{0, 1.0 / 6, 1.0 / 3, 2.0 / 3, 1.5, 3, 8, 24}
@@ -44,6 +48,19 @@ func (b *Belief) Facts() Facts {
 	return f
 }
 
+// digest is of what a table depends on.
+func (f *Facts) digest() uint64 {
+	h := fnv.New64a()
+	b := make([]byte, 0, 4*(2*classes+3))
+	for _, list := range [...][]float64{f.Up[:], f.Down[:], {f.Often, f.Met, f.Back}} {
+		for _, x := range list {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+		}
+	}
+	_, _ = h.Write(b) // it never fails
+	return h.Sum64()
+}
+
 // octaves rounds to quarters of an octave.
 func octaves(x float64) float64 { return math.Exp2(math.Round(4*math.Log2(max(x, 1e-4))) / 4) }
 
@@ -52,18 +69,27 @@ type Outlook struct {
 	Facts Facts
 	// Up is the chance that it is up.
 	Up float64
-	// up and down are how its present run goes on, if it is up, or down.
-	up, down run
+	// up and down are how its present run goes on, if it is up, or down; back and
+	// soon the hazards of its return within a quarter of an hour, and half an hour.
+	up, down   run
+	back, soon float64
+	facts      uint64 // tells Facts apart
 }
 
 // Outlook of a belief at its moment, with facts that were drawn from it then or before.
 func (b *Belief) Outlook(f Facts) *Outlook {
-	return &Outlook{Facts: f, Up: b.Up(), up: b.now(true), down: b.now(false)}
+	o := &Outlook{Facts: f, Up: b.Up(), up: b.now(true), down: b.now(false), facts: f.digest()}
+	o.back, o.soon = o.down.hazard(0.25), o.down.hazard(0.5)
+	return o
 }
 
 // classOf is the age class at which a new run is as likely as this one to end
 // within the hour, with the share on the way to the next class.
-func classOf(r *run, hazards *[classes]float64) float64 { return classAt(r.hazard(1), hazards) }
+func classOf(r *run, hazards *[classes]float64) float64 {
+	return classAt(-math.Log(r.livesBy(&hour)), hazards)
+}
+
+var hour = ageingOf(1)
 
 func classAt(hazard float64, hazards *[classes]float64) float64 {
 	if hazard >= hazards[0] {

@@ -240,6 +240,16 @@ func (v *View) best(ok func(*Candidate) bool) int {
 	return at
 }
 
+// some reports whether ok accepts a candidate.
+func (v *View) some(ok func(*Candidate) bool) bool {
+	for i := range v.Candidates {
+		if ok(&v.Candidates[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // before orders candidates by score, then delay, then name.
 func (v *View) before(a, b *Candidate) bool {
 	return cmp.Or(

@@ -24,7 +24,8 @@ type Sketch struct {
 }
 
 type spotSketch struct {
-	Facts
+	*Facts
+	facts        uint64 // its digest
 	price, delay float64
 	speed        float64 // work done in an hour, as the reference does it
 	region       int
@@ -40,23 +41,28 @@ type Key string
 
 // Key is equal for sketches of one table.
 func (s *Sketch) Key() Key {
-	b := make([]byte, 0, 64+200*len(s.spots))
-	put := func(all ...float64) {
-		for _, x := range all {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
-		}
+	var room [512]byte
+	return Key(s.appendKey(room[:0]))
+}
+
+func (s *Sketch) appendKey(b []byte) []byte {
+	put := func(b []byte, price, delay, speed float64, region int) []byte {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(price)))
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(delay)))
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(speed)))
+		return append(b, byte(region))
 	}
-	put(s.step, float64(s.slack), float64(s.work), float64(len(s.spots)), s.egress)
+	b = put(b, s.step, float64(s.slack), float64(s.work), len(s.spots))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(s.egress)))
 	for i := range s.spots {
 		p := &s.spots[i]
-		put(p.price, p.delay, p.speed, float64(p.region), p.Often, p.Met, p.Back)
-		put(p.Up[:]...)
-		put(p.Down[:]...)
+		b = binary.LittleEndian.AppendUint64(put(b, p.price, p.delay, p.speed, p.region), p.facts)
 	}
-	for _, n := range s.nets {
-		put(n.price, n.delay, n.speed, float64(n.region))
+	for i := range s.nets {
+		n := &s.nets[i]
+		b = put(b, n.price, n.delay, n.speed, n.region)
 	}
-	return Key(b)
+	return b
 }
 
 // Table holds the least expected cost to finish, in dollars, by slack and work
@@ -471,11 +477,13 @@ func (l *Library) With(t *Table, most int) *Library {
 }
 
 // Has reports whether there is a table.
-func (l *Library) Has(k Key) bool { return l.find(k) != nil }
+func (l *Library) Has(k Key) bool { return l != nil && l.tables[k] != nil }
 
-func (l *Library) find(k Key) *Table {
+// of is the table of a sketch; nil if there is none.
+func (l *Library) of(s *Sketch) *Table {
 	if l == nil {
 		return nil
 	}
-	return l.tables[k]
+	var room [512]byte
+	return l.tables[Key(s.appendKey(room[:0]))]
 }

@@ -60,7 +60,7 @@ func (u *line) entry(c *Candidate) time.Duration {
 }
 
 func (u *line) worthwhile(c *Candidate) bool {
-	return c.Kind == Spot && u.score(c) < u.instead
+	return c.Kind == Spot && (u.instead == money.MaxAmount || u.score(c) < u.instead)
 }
 
 // startable: spot that pays, may be tried now, and leaves time for on demand.
