@@ -18,6 +18,7 @@ import (
 	"gpubroker/internal/reason"
 	"gpubroker/providers"
 	"gpubroker/scheduler"
+	"gpubroker/scheduler/policy"
 	"gpubroker/scheduler/schedtest"
 )
 
@@ -184,8 +185,21 @@ func BenchmarkDeadlines(b *testing.B) {
 		g.Accepted, g.Deadline = s.Now.Add(-time.Hour), s.Now.Add(100*time.Hour)
 		s.Running = append(s.Running, scheduler.Running{Attempt: fmt.Sprint("a", i), Machine: m.ID, Group: g, Since: s.Now.Add(-time.Hour), Useful: true})
 	}
-	for name, memo := range map[string]*scheduler.Memo{"cold": nil, "warm": {}} {
+	for _, name := range []string{"cold", "warm", "learned"} {
 		b.Run(name, func(b *testing.B) {
+			var memo *scheduler.Memo
+			switch name {
+			case "warm":
+				memo = &scheduler.Memo{}
+			case "learned": // by tables, and nothing kept from the pass before
+				s.Unseen = policy.ShippedModel().Memory(s.Now).Outlook(s.Now)
+				s.Library = &policy.Library{}
+				r := scheduler.Plan(s, nil)
+				for i := range r.Wanted {
+					s.Library = s.Library.With(policy.Build(r.Wanted[i]), len(r.Wanted))
+				}
+				b.Logf("%d tables", len(r.Wanted))
+			}
 			var r scheduler.Result
 			start := cpu(b)
 			for b.Loop() {

@@ -8,14 +8,19 @@ import (
 	"gpubroker/scheduler/policy"
 )
 
-// keptTables is how many tables are kept, of some megabytes each.
-const keptTables = 64
+const (
+	keptTables = 64 // of some megabytes each
+	// keptFor is how long each is kept at least: where more are wanted than that, some
+	// work does without, and the broker is not busy with building for ever.
+	keptFor = 10 * time.Minute
+)
 
 // tables are what work with a deadline is decided by. They are built beside the passes,
 // one at a time, from what the last pass wanted; another pass follows each.
 type tables struct {
 	mu      sync.Mutex
 	library *policy.Library
+	built   []time.Time // when each in the library was, oldest first
 	wanted  []policy.Sketch
 	asked   map[policy.Key]time.Time // since when, of those wanted
 	more    chan struct{}
@@ -57,7 +62,7 @@ func (t *tables) want(list []policy.Sketch, now time.Time) {
 func (t *tables) next() (policy.Sketch, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.wanted) > 0 {
+	for len(t.wanted) > 0 && (len(t.built) < keptTables || time.Since(t.built[0]) >= keptFor) {
 		s := t.wanted[0]
 		t.wanted = t.wanted[1:]
 		if !t.library.Has(s.Key()) {
@@ -65,6 +70,13 @@ func (t *tables) next() (policy.Sketch, bool) {
 		}
 	}
 	return policy.Sketch{}, false
+}
+
+func (t *tables) add(table *policy.Table) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.library = t.library.With(table, keptTables)
+	t.built = append(t.built[max(0, len(t.built)+1-keptTables):], time.Now())
 }
 
 // build builds what is wanted until ctx ends, and tells after each.
@@ -82,9 +94,7 @@ func (t *tables) build(ctx context.Context, tell func()) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			case table := <-built:
-				t.mu.Lock()
-				t.library = t.library.With(table, keptTables)
-				t.mu.Unlock()
+				t.add(table)
 				tell()
 			}
 		}

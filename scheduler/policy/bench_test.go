@@ -62,6 +62,7 @@ func BenchmarkBuild(b *testing.B) {
 	v := crowd()
 	v.Library = &policy.Library{}
 	d := policy.Decide(v)
+	b.ReportAllocs()
 	for b.Loop() {
 		policy.Build(*d.Want)
 	}
