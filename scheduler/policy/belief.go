@@ -50,7 +50,7 @@ type Model struct {
 	// grid is the time in which a market is seen to change at most once.
 	grid   time.Duration
 	stay   [Phases]float64 // the chance that a run goes on for grid
-	powers [][16]matrix    // by type: the chain over 2^k times grid
+	powers [][13]matrix    // by type: the chain over 2^k times grid, beyond a day
 	still  []vector        // by type: the share of each state in the long run
 	sides  [2]float64      // the share of up, and of down
 }
@@ -63,7 +63,7 @@ func NewModel(k Knowledge, grid time.Duration) *Model {
 	}
 	for i := range k.Types {
 		t := &k.Types[i]
-		var chain [16]matrix
+		var chain [13]matrix
 		var still vector
 		sum := 0.0
 		for i := range Phases {
@@ -137,17 +137,16 @@ func (b *Belief) At() time.Time { return b.at }
 // Pass lets time pass up to a moment, in whole steps of the grid; of a moment
 // before that of the belief nothing is known anew.
 func (b *Belief) Pass(to time.Time) {
-	n := int64(to.Sub(b.at) / b.model.grid)
-	if n <= 0 {
-		return
+	day := max(1, min(1<<len(b.model.powers[0])-1, int64(24*time.Hour/b.model.grid)))
+	for n := int64(to.Sub(b.at) / b.model.grid); n > 0; n -= day {
+		b.pass(min(n, day)) // by days, so that what is forgotten settles
 	}
-	b.at = b.at.Add(time.Duration(n) * b.model.grid)
-	hours := (time.Duration(n) * b.model.grid).Hours()
-	const most = 1 << 15
-	for ; n >= 2*most; n -= most {
-		b.jump(15)
-	}
-	for k := 15; k > 0; k-- {
+}
+
+func (b *Belief) pass(n int64) {
+	passed := time.Duration(n) * b.model.grid
+	b.at = b.at.Add(passed)
+	for k := len(b.model.powers[0]) - 1; k > 0; k-- {
 		if n&(1<<k) != 0 {
 			b.jump(k)
 		}
@@ -155,7 +154,7 @@ func (b *Belief) Pass(to time.Time) {
 	if n&1 != 0 {
 		b.step()
 	}
-	b.forget(hours)
+	b.forget(passed.Hours())
 }
 
 func (b *Belief) jump(k int) {
@@ -244,12 +243,12 @@ func (b *Belief) Up() float64 {
 	return sum
 }
 
-// MarshalJSON keeps a belief, to about six digits.
+// MarshalJSON keeps a belief exactly, so that what follows from it is the same.
 func (b *Belief) MarshalJSON() ([]byte, error) {
-	raw := make([]byte, 0, 4*states*len(b.p))
+	raw := make([]byte, 0, 8*states*len(b.p))
 	for t := range b.p {
 		for _, x := range b.p[t] {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(x)))
+			raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(x))
 		}
 	}
 	return json.Marshal(kept{b.at, base64.StdEncoding.EncodeToString(raw)})
@@ -271,13 +270,13 @@ func (m *Model) Restore(data []byte) (*Belief, error) {
 		return nil, fmt.Errorf("belief: %w", err)
 	}
 	b := m.Unseen(k.At)
-	if len(raw) != 4*states*len(b.p) {
+	if len(raw) != 8*states*len(b.p) {
 		return nil, fmt.Errorf("belief: %d bytes are not of this model", len(raw))
 	}
 	sum := 0.0
 	for t := range b.p {
 		for i := range b.p[t] {
-			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*(states*t+i):])))
+			x := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*(states*t+i):]))
 			if !(x >= 0 && x <= 1.001) {
 				return nil, fmt.Errorf("belief: %v is no chance", x)
 			}
@@ -285,13 +284,8 @@ func (m *Model) Restore(data []byte) (*Belief, error) {
 			sum += x
 		}
 	}
-	if !(math.Abs(sum-1) < 1e-3) {
+	if !(math.Abs(sum-1) < 1e-6) {
 		return nil, fmt.Errorf("belief: chances sum to %v", sum)
-	}
-	for t := range b.p {
-		for i := range b.p[t] {
-			b.p[t][i] /= sum
-		}
 	}
 	return b, nil
 }

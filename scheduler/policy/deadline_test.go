@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"gpubroker/internal/money"
 	"gpubroker/scheduler/policy"
 
 	"pgregory.net/rapid"
@@ -27,6 +28,10 @@ type world struct {
 	savesAt     time.Time
 	until       []time.Time // cool-downs
 	log         []string
+	// memory is of the spot candidates, nil where nothing is learned; late says that
+	// tables are never built.
+	memory []*policy.Memory
+	late   bool
 }
 
 // Work at candidate i runs speed[i]/10 times as fast as the reference.
@@ -40,12 +45,22 @@ func (w *world) play(speed []int64) time.Time {
 		for i := range v.Candidates {
 			v.Candidates[i].Work = (v.Total - w.saved) * 10 / time.Duration(speed[i])
 			v.Candidates[i].Hint.CooledUntil = w.until[i]
+			if w.memory != nil && v.Candidates[i].Kind == policy.Spot {
+				if w.held == i {
+					w.memory[i].Hold(w.now)
+				}
+				v.Candidates[i].Outlook = w.memory[i].Outlook(w.now)
+			}
 		}
 		if w.held >= 0 {
 			v.Current = &policy.Placement{Candidate: v.Candidates[w.held], Since: w.since, Running: w.running}
 			v.Current.Work = (v.Total - w.done) * 10 / time.Duration(speed[w.held])
 		}
 		d := policy.Decide(v)
+		if d.Want != nil && !w.late {
+			v.Library = v.Library.With(policy.Build(*d.Want), 100)
+			d = policy.Decide(v)
+		}
 		w.log = append(w.log, fmt.Sprintf("%8s saved %s done %s: %v %d until %s: %v", w.now.Sub(t0), w.saved, w.done, d.Action, d.Market, d.Until.Sub(t0), d.Why))
 		switch d.Action {
 		case policy.Wait:
@@ -71,7 +86,11 @@ func (w *world) launch(i int, v policy.View) {
 		w.runsAt, w.diesAt = w.now.Add(c.Delay+v.Margin), time.Time{}
 		return
 	}
-	switch rapid.IntRange(0, 3).Draw(w.t, "launch") {
+	what := rapid.IntRange(0, 3).Draw(w.t, "launch")
+	if w.memory != nil {
+		w.memory[i].See(w.now, what != 0)
+	}
+	switch what {
 	case 0:
 		w.held, w.until[i] = -1, w.now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 3 * time.Minute, time.Hour}).Draw(w.t, "cool"))
 		return
@@ -110,6 +129,9 @@ func (w *world) pass(until time.Time, speed []int64) {
 		// Lost, and noticed only after Look; what was not saved is gone.
 		w.now = w.diesAt.Add(w.view.Look)
 		w.until[w.held] = w.now.Add(3 * time.Minute)
+		if w.memory != nil {
+			w.memory[w.held].See(w.now, false)
+		}
 		w.held, w.done = -1, w.saved
 		return
 	}
@@ -129,39 +151,51 @@ func (w *world) pass(until time.Time, speed []int64) {
 
 // A deadline that could be met on demand at the start is met, whatever spot does.
 func TestNeverMissesADeadlineThatOnDemandCanMeet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := policy.View{
-			Start: t0, Interruptible: true,
-			Total:  time.Duration(rapid.IntRange(1, 40*60).Draw(t, "work")) * time.Minute,
-			AtRisk: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, time.Hour}).Draw(t, "risk"),
-			Margin: rapid.SampledFrom([]time.Duration{0, 4 * time.Minute}).Draw(t, "margin"),
-			Look:   rapid.SampledFrom([]time.Duration{0, time.Second, 5 * time.Minute}).Draw(t, "look"),
+	t.Run("uniform progress", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { neverMisses(t, false) }) })
+	t.Run("learned", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { neverMisses(t, true) }) })
+}
+
+func neverMisses(t *rapid.T, learned bool) {
+	v := policy.View{
+		Start: t0, Interruptible: true,
+		Total:  time.Duration(rapid.IntRange(1, 40*60).Draw(t, "work")) * time.Minute,
+		AtRisk: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, time.Hour}).Draw(t, "risk"),
+		Margin: rapid.SampledFrom([]time.Duration{0, 4 * time.Minute}).Draw(t, "margin"),
+		Look:   rapid.SampledFrom([]time.Duration{0, time.Second, 5 * time.Minute}).Draw(t, "look"),
+	}
+	w := world{t: t, now: t0, held: -1}
+	var speed []int64
+	add := func(c policy.Candidate) {
+		c.Market = fmt.Sprint("m", len(v.Candidates))
+		c.Delay = time.Duration(rapid.IntRange(1, 30).Draw(t, "delay")) * time.Minute
+		v.Candidates = append(v.Candidates, c)
+		speed = append(speed, rapid.Int64Range(6, 16).Draw(t, "speed"))
+		w.until = append(w.until, time.Time{})
+	}
+	add(policy.Candidate{Price: usd(3)})
+	if rapid.Bool().Draw(t, "another on demand, away for a while") {
+		add(policy.Candidate{Price: usd(2)})
+		w.until[1] = t0.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "away")) * time.Minute)
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "spots") {
+		add(policy.Candidate{Kind: policy.Spot, Price: usd(float64(rapid.IntRange(5, 20).Draw(t, "price")) / 10)})
+	}
+	need := v.Total*10/time.Duration(speed[0]) + v.Candidates[0].Delay + v.Margin
+	v.Deadline = t0.Add(need + time.Duration(rapid.IntRange(0, 20*60).Draw(t, "slack"))*time.Minute)
+	if learned {
+		v.Library = &policy.Library{}
+		v.Egress = money.Amount(usd(rapid.SampledFrom([]float64{0, 1, 20}).Draw(t, "egress")))
+		w.late = rapid.IntRange(0, 4).Draw(t, "tables") == 0
+		for i := range v.Candidates {
+			w.memory = append(w.memory, policy.ShippedModel().Memory(t0))
+			v.Candidates[i].Region = rapid.SampledFrom([]string{"east", "west"}).Draw(t, "region")
 		}
-		w := world{t: t, now: t0, held: -1}
-		var speed []int64
-		add := func(c policy.Candidate) {
-			c.Market = fmt.Sprint("m", len(v.Candidates))
-			c.Delay = time.Duration(rapid.IntRange(1, 30).Draw(t, "delay")) * time.Minute
-			v.Candidates = append(v.Candidates, c)
-			speed = append(speed, rapid.Int64Range(6, 16).Draw(t, "speed"))
-			w.until = append(w.until, time.Time{})
+	}
+	w.view = v
+	if end := w.play(speed); end.After(v.Deadline.Add(time.Microsecond)) { // nanoseconds are rounded here at each step
+		for _, l := range w.log[max(0, len(w.log)-40):] {
+			t.Log(l)
 		}
-		add(policy.Candidate{Price: usd(3)})
-		if rapid.Bool().Draw(t, "another on demand, away for a while") {
-			add(policy.Candidate{Price: usd(2)})
-			w.until[1] = t0.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "away")) * time.Minute)
-		}
-		for range rapid.IntRange(1, 3).Draw(t, "spots") {
-			add(policy.Candidate{Kind: policy.Spot, Price: usd(float64(rapid.IntRange(5, 20).Draw(t, "price")) / 10)})
-		}
-		need := v.Total*10/time.Duration(speed[0]) + v.Candidates[0].Delay + v.Margin
-		v.Deadline = t0.Add(need + time.Duration(rapid.IntRange(0, 20*60).Draw(t, "slack"))*time.Minute)
-		w.view = v
-		if end := w.play(speed); end.After(v.Deadline.Add(time.Microsecond)) { // nanoseconds are rounded here at each step
-			for _, l := range w.log[max(0, len(w.log)-40):] {
-				t.Log(l)
-			}
-			t.Fatalf("%v late", end.Sub(v.Deadline))
-		}
-	})
+		t.Fatalf("%v late", end.Sub(v.Deadline))
+	}
 }

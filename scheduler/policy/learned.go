@@ -276,7 +276,7 @@ func (l *value) idle() Decision {
 		d.Until = soonest(d.Until, l.again())
 		return d
 	}
-	d := wait(Why{Code: SpotSoon, Slack: l.slack, Cost: amount(later)}, soonest(l.nextReady(anyKind), l.again()))
+	d := wait(Why{Code: SpotSoon, Slack: l.slack, Cost: amount(later)}, soonest(l.nextReady(anyKind), l.again(), l.hopeEnds()))
 	d.Why.Latest = l.Now.Add(max(0, l.slack) + l.readyIn(&l.Candidates[l.net]))
 	l.expect(&d.Why)
 	return d

@@ -399,7 +399,10 @@ func (b *builder) done(v []float64, j, k int, speed float64) float64 {
 	if speed == 1 {
 		return v[at-b.row]
 	}
-	y, x := max(0, float64(j)-speed), max(0, float64(k)+speed-1)
+	y, x := max(0, float64(j)-speed), float64(k)+speed-1
+	if x < 0 { // no slack is left to go on so slowly
+		return math.Inf(1)
+	}
 	j0, k0 := int(y), min(int(x), b.slack)
 	wj, wk := y-float64(j0), min(1, x-float64(k0))
 	value := func(jj, kk int) float64 {

@@ -96,15 +96,20 @@ func (u *line) idle() Decision {
 		return wait(Why{Code: CooledDown, Slack: u.slack}, u.nextReady(anyKind))
 	}
 	// Wait until the line is crossed, a cool-down ends, or no hope is left.
+	d := wait(Why{Code: OnSchedule, Slack: u.slack}, soonest(u.nextReady(anyKind), u.crossing(), u.hopeEnds()))
+	d.Why.Latest = u.Now.Add(max(0, u.slack) + u.readyIn(&u.Candidates[u.net]))
+	return d
+}
+
+// hopeEnds is when no spot is hopeful any more.
+func (u *line) hopeEnds() time.Time {
 	var last time.Duration
 	for i := range u.Candidates {
 		if c := &u.Candidates[i]; u.hopeful(c) {
 			last = max(last, u.slack-u.Look-u.entry(c))
 		}
 	}
-	d := wait(Why{Code: OnSchedule, Slack: u.slack}, soonest(u.nextReady(anyKind), u.crossing(), u.Now.Add(last)))
-	d.Why.Latest = u.Now.Add(max(0, u.slack) + u.readyIn(&u.Candidates[u.net]))
-	return d
+	return u.Now.Add(last)
 }
 
 // mustRun: waiting is of no use any more, or never was.
