@@ -29,10 +29,10 @@ func TestTableOfWhatIsSure(t *testing.T) {
 		spot spotSketch
 		want float64 // of 10 hours of work, launched on spot if it is up
 	}{
-		{"always up", spotSketch{Facts: sure(true), price: 1, delay: 0.2, speed: 1}, 10.2},
-		{"twice as fast", spotSketch{Facts: sure(true), price: 1, delay: 0.2, speed: 2}, 5.2},
-		{"half as fast", spotSketch{Facts: sure(true), price: 1, delay: 0.2, speed: 0.5}, 20.2},
-		{"dearer than on demand", spotSketch{Facts: sure(true), price: 4, delay: 0.2, speed: 1}, 30.6},
+		{"always up", spotSketch{Facts: new(sure(true)), price: 1, delay: 0.2, speed: 1}, 10.2},
+		{"twice as fast", spotSketch{Facts: new(sure(true)), price: 1, delay: 0.2, speed: 2}, 5.2},
+		{"half as fast", spotSketch{Facts: new(sure(true)), price: 1, delay: 0.2, speed: 0.5}, 20.2},
+		{"dearer than on demand", spotSketch{Facts: new(sure(true)), price: 4, delay: 0.2, speed: 1}, 30.6},
 	} {
 		table := Build(sketchOf(c.spot))
 		slack := 9.0
@@ -51,7 +51,7 @@ func TestTableOfWhatIsSure(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	never := Build(sketchOf(spotSketch{Facts: sure(false), price: 1, delay: 0.2, speed: 1}))
+	never := Build(sketchOf(spotSketch{Facts: new(sure(false)), price: 1, delay: 0.2, speed: 1}))
 	if got := never.at(never.offAt(0, 0), 5, 10); math.Abs(got-30.6) > 0.01 {
 		t.Errorf("never up: %v, want 30.6 on demand", got)
 	}
@@ -64,8 +64,8 @@ func TestTableIsMonotone(t *testing.T) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	f := m.Memory(now).Facts
 	s := sketchOf(
-		spotSketch{Facts: f, price: 1, delay: 0.2, speed: 1}, spotSketch{Facts: f, price: 1.3, delay: 0.1, speed: 1, region: 1},
-		spotSketch{Facts: f, price: 2.5, delay: 0.3, speed: 1.5},
+		spotSketch{Facts: new(f), price: 1, delay: 0.2, speed: 1}, spotSketch{Facts: new(f), price: 1.3, delay: 0.1, speed: 1, region: 1},
+		spotSketch{Facts: new(f), price: 2.5, delay: 0.3, speed: 1.5},
 	)
 	s.regions, s.egress = 2, 2
 	table := Build(s)
@@ -95,17 +95,17 @@ func TestLibrary(t *testing.T) {
 	var l *Library
 	var keys []Key
 	for i := range 4 {
-		s := sketchOf(spotSketch{Facts: sure(true), price: float64(i + 1), delay: 0.2, speed: 1})
+		s := sketchOf(spotSketch{Facts: new(sure(true)), price: float64(i + 1), delay: 0.2, speed: 1})
 		s.slack, s.work = 4, 4
 		was := l
 		l = l.With(Build(s), 2)
-		keys = append(keys, s.key())
-		if was.find(s.key()) != nil {
+		keys = append(keys, s.Key())
+		if was.Has(s.Key()) {
 			t.Error("the library changed")
 		}
 	}
 	for i, want := range []bool{false, false, true, true} {
-		if got := l.find(keys[i]) != nil; got != want {
+		if got := l.Has(keys[i]); got != want {
 			t.Errorf("table %d is there: %v", i, got)
 		}
 	}
