@@ -114,6 +114,9 @@ type spotChances struct {
 	startsMet, classMet float64
 }
 
+// chanceOf is a cost that may be had instead.
+type chanceOf struct{ cost, chance float64 }
+
 // builder is a table that is being built.
 type builder struct {
 	*Table
@@ -122,6 +125,7 @@ type builder struct {
 	// order is the spots for data in each region, the best to launch in first.
 	order [][]int
 	net   []*netSketch // by region of the data: what is bought
+	moves []chanceOf   // room for hold and onDemand
 	// Of the present cell.
 	fresh, met []float64          // launches
 	buy        [][classes]float64 // on demand from idle, by region and class
@@ -136,7 +140,7 @@ func Build(s Sketch) *Table {
 	t.lost = make([]float64, m*t.size)
 	n := classes * s.regions * t.size
 	t.off, t.wait, t.net = make([]float64, n), make([]float64, n), make([]float64, n)
-	b := &builder{Table: t, chance: make([]spotChances, m), fresh: make([]float64, m), met: make([]float64, m)}
+	b := &builder{Table: t, chance: make([]spotChances, m), fresh: make([]float64, m), met: make([]float64, m), moves: make([]chanceOf, 0, m)}
 	b.buy = make([][classes]float64, s.regions)
 	for i := range s.spots {
 		p, c := &s.spots[i], &b.chance[i]
@@ -218,6 +222,10 @@ func (b *builder) onDemand(j, k int) {
 	at := j*b.row + k
 	for g := range b.regions {
 		n := b.net[g]
+		moves := b.moves[:0]
+		for _, i := range b.order[g] {
+			moves = append(moves, chanceOf{cost: n.price*b.step + b.done(b.seenAt(i, 0), j, k, n.speed) + b.move(g, b.spots[i].region)})
+		}
 		for class := classes - 1; class >= 0; class-- {
 			to := b.netAt(class, g)
 			if k == 0 {
@@ -226,8 +234,8 @@ func (b *builder) onDemand(j, k int) {
 			}
 			stay := n.price*b.step + b.older(class, func(a int) float64 { return b.done(b.netAt(a, g), j, k, n.speed) })
 			v, none := 0.0, 1.0
-			for _, i := range b.order[g] {
-				leave := n.price*b.step + b.done(b.seenAt(i, 0), j, k, n.speed) + b.move(g, b.spots[i].region)
+			for x, i := range b.order[g] {
+				leave := moves[x].cost
 				if leave >= stay {
 					break
 				}
@@ -258,18 +266,21 @@ func (b *builder) purchase(j, k int) {
 // comes back.
 func (b *builder) hold(i, j, k int) {
 	p, c := &b.spots[i], &b.chance[i]
+	moves := b.moves[:0]
+	for _, o := range b.order[p.region] {
+		if o != i {
+			moves = append(moves, chanceOf{b.done(b.enterAt(o, 0), j, k, p.speed) + b.move(p.region, b.spots[o].region), b.chance[o].back})
+		}
+	}
+	lost := b.done(b.lostAt(i), j, k, p.speed)
 	for class := classes - 1; class >= 0; class-- {
-		after := b.older(class, func(a int) float64 { return b.done(b.heldAt(i, a), j, k, p.speed) })
-		on := after
-		for _, o := range b.order[p.region] {
-			if o == i {
-				continue
-			}
-			if x := b.done(b.enterAt(o, 0), j, k, p.speed) + b.move(p.region, b.spots[o].region); x < on {
-				on -= b.chance[o].back * (on - x)
+		on := b.older(class, func(a int) float64 { return b.done(b.heldAt(i, a), j, k, p.speed) })
+		for _, m := range moves {
+			if m.cost < on {
+				on -= m.chance * (on - m.cost)
 			}
 		}
-		stay := p.price*b.step + c.stays[class]*on + (1-c.stays[class])*b.done(b.lostAt(i), j, k, p.speed)
+		stay := p.price*b.step + c.stays[class]*on + (1-c.stays[class])*lost
 		b.heldAt(i, class)[j*b.row+k] = min(stay, b.buy[p.region][classes-1])
 	}
 }
@@ -336,6 +347,12 @@ func (b *builder) sort(g int) {
 // idle: wait for a market to come back, or buy on demand.
 func (b *builder) idle(g, j, k int) {
 	at := j*b.row + k
+	moves := b.moves[:0]
+	for _, i := range b.order[g] {
+		if k > 0 {
+			moves = append(moves, chanceOf{cost: b.enterAt(i, 0)[at-1] + b.move(g, b.spots[i].region)})
+		}
+	}
 	for class := classes - 1; class >= 0; class-- {
 		to := b.offAt(class, g)
 		if k == 0 {
@@ -345,8 +362,8 @@ func (b *builder) idle(g, j, k int) {
 		}
 		later := b.older(class, func(a int) float64 { return b.offAt(a, g)[at-1] })
 		v, none := 0.0, 1.0
-		for _, i := range b.order[g] {
-			x := b.enterAt(i, 0)[at-1] + b.move(g, b.spots[i].region)
+		for n, i := range b.order[g] {
+			x := moves[n].cost
 			if x >= later {
 				break
 			}
