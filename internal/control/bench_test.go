@@ -60,14 +60,14 @@ func (fleeting) Commit(context.Context, *queue.Batch) error { return nil }
 // desk is a broker whose loops do not run: a benchmark calls them.
 type desk struct {
 	*Broker
-	b     *testing.B
+	b     testing.TB
 	store *store.Store
 	place string // what the store was opened with
 	end   func()
 }
 
 // newDesk opens a broker over an empty store: memory, sqlite or postgres.
-func newDesk(b *testing.B, engine string) *desk {
+func newDesk(b testing.TB, engine string) *desk {
 	b.Helper()
 	d := &desk{b: b, place: filepath.Join(b.TempDir(), "broker.db")}
 	if engine == "postgres" {
