@@ -91,14 +91,10 @@ func (l *value) sketch() Sketch {
 	s := Sketch{egress: steps(l.Egress.Float(), 8), spots: make([]spotSketch, 0, n), nets: make([]netSketch, 0, 4)}
 	regions := make([]string, 0, 8)
 	regionOf := func(c *Candidate) int {
-		name := c.Region
-		if s.egress == 0 { // all are one
-			name = ""
-		}
-		g := slices.Index(regions, name)
+		g := slices.Index(regions, c.Region)
 		if g < 0 {
 			g = len(regions)
-			regions = append(regions, name)
+			regions = append(regions, c.Region)
 		}
 		return g
 	}
@@ -110,7 +106,7 @@ func (l *value) sketch() Sketch {
 		}
 		switch {
 		case c.Kind == OnDemand:
-			if l.cheapest(i, s.egress == 0) {
+			if l.cheapest(i) {
 				l.region[i] = regionOf(c)
 				s.nets = append(s.nets, netSketch{steps(c.Price.Float(), 32), delay, l.speed(c), l.region[i]})
 			}
@@ -126,14 +122,13 @@ func (l *value) sketch() Sketch {
 	return s
 }
 
-// cheapest reports whether a candidate finishes at the least cost on demand: in its
-// region, or anywhere.
-func (l *value) cheapest(i int, anywhere bool) bool {
+// cheapest reports whether a candidate finishes at the least cost on demand in its region.
+func (l *value) cheapest(i int) bool {
 	c := &l.Candidates[i]
 	cost := l.costs(c)
 	for k := range l.Candidates {
 		o := &l.Candidates[k]
-		if k == i || o.Kind != OnDemand || !anywhere && o.Region != c.Region {
+		if k == i || o.Kind != OnDemand || o.Region != c.Region {
 			continue
 		}
 		x := l.costs(o)

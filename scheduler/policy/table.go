@@ -174,12 +174,13 @@ func Build(s Sketch) *Table {
 	return t
 }
 
-// netOf is on demand for data in a region: there, else where it costs least.
+// netOf is on demand for data in a region: there, or where it costs least if
+// there is none or nothing is paid to move.
 func (s *Sketch) netOf(region int) *netSketch {
 	var best *netSketch
 	for i := range s.nets {
 		n := &s.nets[i]
-		if n.region == region {
+		if n.region == region && s.egress > 0 {
 			return n
 		}
 		if best == nil || n.price/n.speed < best.price/best.speed {
