@@ -173,7 +173,7 @@ func (l *value) start(i int) float64 {
 	later := c.Outlook.up.afterBy(&l.ageing)
 	class := classOf(&later, &p.NextUp)
 	held := t.between(func(a int) []float64 { return t.heldAt(l.spot[i], a) }, class, l.hours-d, l.work)
-	lost := t.at(t.lostAt(l.spot[i]), l.hours-d/2, l.work)
+	lost := t.at(t.lostAt(l.spot[i], 0), l.hours-d/2, l.work)
 	lives := c.Outlook.up.livesBy(&l.ageing)
 	return c.Entry.Float() + lives*(p.price*d+held) + (1-lives)*(p.price*d/2+lost)
 }

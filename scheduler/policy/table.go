@@ -80,8 +80,7 @@ type Table struct {
 	held  []float64 // there is a machine
 	enter []float64 // one is launched
 	seen  []float64 // on demand, while it can be had
-	// By spot.
-	lost []float64 // its machine was just taken away
+	lost  []float64 // the machine was just taken away
 	// By age class of the time without spot, and region of the data.
 	off  []float64 // no machine
 	wait []float64 // no machine, and none is bought before the next step
@@ -92,7 +91,7 @@ func (t *Table) part(v []float64, i int) []float64  { return v[i*t.size : (i+1)*
 func (t *Table) heldAt(spot, class int) []float64   { return t.part(t.held, spot*classes+class) }
 func (t *Table) enterAt(spot, class int) []float64  { return t.part(t.enter, spot*classes+class) }
 func (t *Table) seenAt(spot, class int) []float64   { return t.part(t.seen, spot*classes+class) }
-func (t *Table) lostAt(spot int) []float64          { return t.part(t.lost, spot) }
+func (t *Table) lostAt(spot, class int) []float64   { return t.part(t.lost, spot*classes+class) }
 func (t *Table) offAt(class, region int) []float64  { return t.part(t.off, class*t.regions+region) }
 func (t *Table) waitAt(class, region int) []float64 { return t.part(t.wait, class*t.regions+region) }
 func (t *Table) netAt(class, region int) []float64  { return t.part(t.net, class*t.regions+region) }
@@ -108,6 +107,7 @@ type spotChances struct {
 	stays [classes]float64 // up, by age class
 	comes [classes]float64 // back, by age class
 	back  float64          // back, at some far moment
+	again [classes]float64 // up after the time of an age class, if it was down
 	// Through the delay, and the class after it; and those of a run met at some
 	// far moment.
 	starts, class       [classes]float64
@@ -137,7 +137,7 @@ func Build(s Sketch) *Table {
 	t.size = t.row * (s.work + 1)
 	m := len(s.spots)
 	t.held, t.enter, t.seen = make([]float64, m*classes*t.size), make([]float64, m*classes*t.size), make([]float64, m*classes*t.size)
-	t.lost = make([]float64, m*t.size)
+	t.lost = make([]float64, m*classes*t.size)
 	n := classes * s.regions * t.size
 	t.off, t.wait, t.net = make([]float64, n), make([]float64, n), make([]float64, n)
 	b := &builder{Table: t, chance: make([]spotChances, m), fresh: make([]float64, m), met: make([]float64, m), moves: make([]chanceOf, 0, m)}
@@ -151,6 +151,13 @@ func Build(s Sketch) *Table {
 			c.class[a] = classOfAge(ages[a] + p.delay)
 		}
 		c.back = -math.Expm1(-p.Back * s.step)
+		for a := range classes {
+			held := 1.5 * ages[a] // about the middle of the class
+			if a < classes-1 {
+				held = (ages[a] + ages[a+1]) / 2
+			}
+			c.again[a] = -p.Often * math.Expm1(-held*p.Back/max(p.Often, 0.01))
+		}
 		c.startsMet, c.classMet = p.lives(p.Met, p.delay), p.Met
 	}
 	for a := range classes {
@@ -273,7 +280,6 @@ func (b *builder) hold(i, j, k int) {
 			moves = append(moves, chanceOf{b.done(b.enterAt(o, 0), j, k, p.speed) + b.move(p.region, b.spots[o].region), b.chance[o].back})
 		}
 	}
-	lost := b.done(b.lostAt(i), j, k, p.speed)
 	for class := classes - 1; class >= 0; class-- {
 		on := b.older(class, func(a int) float64 { return b.done(b.heldAt(i, a), j, k, p.speed) })
 		for _, m := range moves {
@@ -281,7 +287,7 @@ func (b *builder) hold(i, j, k int) {
 				on -= m.chance * (on - m.cost)
 			}
 		}
-		stay := p.price*b.step + c.stays[class]*on + (1-c.stays[class])*lost
+		stay := p.price*b.step + c.stays[class]*on + (1-c.stays[class])*b.done(b.lostAt(i, class), j, k, p.speed)
 		b.heldAt(i, class)[j*b.row+k] = min(stay, b.buy[p.region][classes-1])
 	}
 }
@@ -290,7 +296,7 @@ func (b *builder) hold(i, j, k int) {
 func (b *builder) launch(i, j, k int) {
 	p, c := &b.spots[i], &b.chance[i]
 	at := j*b.row + k
-	lost := b.guess(b.lostAt(i), j, k)
+	lost := b.guess(b.lostAt(i, 0), j, k)
 	b.met[i] = b.entry(i, j, k, c.startsMet, c.classMet, lost)
 	n := b.net[p.region]
 	for class := classes - 1; class >= 0; class-- {
@@ -323,7 +329,7 @@ func (b *builder) entry(i, j, k int, starts, class, lost float64) float64 {
 	d := max(p.delay/2, min(p.delay, b.step))
 	y := max(0, float64(k)-d/b.step)
 	at := int(y)
-	row := b.lostAt(i)[j*b.row:]
+	row := b.lostAt(i, 0)[j*b.row:]
 	gone := row[at]
 	if w := y - float64(at); w > 0 {
 		next := lost
@@ -381,24 +387,36 @@ func (b *builder) idle(g, j, k int) {
 // (V100 capture of SkyNomad, NSDI'27).
 const sameRegion = 0.3
 
-// lose: the others are tried, then all are down.
+// lose: the others are tried, then all are down. Those that are better were down
+// when the machine was launched, and had the time of its run to come back; the
+// others may be up as at any moment.
 func (b *builder) lose(i, j, k int) {
 	g := b.spots[i].region
 	at := j*b.row + k
 	rest := b.offAt(0, g)[at]
-	v, none := 0.0, 1.0
-	for _, o := range b.order[g] {
-		x := b.met[o] + b.move(g, b.spots[o].region)
-		if o == i || x >= rest {
-			continue
+	for class := range classes {
+		v, none := 0.0, 1.0
+		better := true
+		for _, o := range b.order[g] {
+			if o == i {
+				better = false
+				continue
+			}
+			x := b.met[o] + b.move(g, b.spots[o].region)
+			if x >= rest {
+				continue
+			}
+			c := b.spots[o].Often
+			if better {
+				c = b.chance[o].again[class]
+			}
+			if b.spots[o].region == g {
+				c *= 1 - sameRegion
+			}
+			v, none = v+none*c*x, none*(1-c)
 		}
-		c := b.spots[o].Often
-		if b.spots[o].region == g {
-			c *= 1 - sameRegion
-		}
-		v, none = v+none*c*x, none*(1-c)
+		b.lostAt(i, class)[at] = v + none*rest
 	}
-	b.lostAt(i)[at] = v + none*rest
 }
 
 // guess extends a state to a cell that is not known yet.
