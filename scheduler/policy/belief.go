@@ -137,9 +137,20 @@ func (b *Belief) At() time.Time { return b.at }
 // Pass lets time pass up to a moment, in whole steps of the grid; of a moment
 // before that of the belief nothing is known anew.
 func (b *Belief) Pass(to time.Time) {
+	b.near(to)
 	day := max(1, min(1<<len(b.model.powers[0])-1, int64(24*time.Hour/b.model.grid)))
 	for n := int64(to.Sub(b.at) / b.model.grid); n > 0; n -= day {
 		b.pass(min(n, day)) // by days, so that what is forgotten settles
+	}
+}
+
+// far is after what time nothing is left of what was seen.
+const far = 10 * 365 * 24 * time.Hour
+
+// near leaves out what time passes beyond that, as when a clock was wrong.
+func (b *Belief) near(to time.Time) {
+	if from := to.Add(-far); b.at.Before(from) {
+		b.at = from
 	}
 }
 
@@ -226,6 +237,7 @@ func (b *Belief) See(up bool) {
 
 // Hold lets time pass to a moment up to which the market was up throughout.
 func (b *Belief) Hold(to time.Time) {
+	b.near(to)
 	for !b.at.Add(b.model.grid).After(to) {
 		b.Pass(b.at.Add(b.model.grid))
 		b.See(true)

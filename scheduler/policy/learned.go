@@ -106,18 +106,21 @@ func (l *value) sketch() Sketch {
 		}
 		switch {
 		case c.Kind == OnDemand:
-			if l.cheapest(i) {
+			if len(s.nets) < MaxCandidates && l.cheapest(i) {
 				l.region[i] = regionOf(c)
-				s.nets = append(s.nets, netSketch{steps(c.Price.Float(), 32), delay, l.speed(c), l.region[i]})
+				price, speed := l.pace(c)
+				s.nets = append(s.nets, netSketch{price, delay, speed, l.region[i]})
 			}
 		case c.Outlook != nil && len(s.spots) < MaxCandidates:
 			l.spot[i], l.region[i] = len(s.spots), regionOf(c)
-			s.spots = append(s.spots, spotSketch{&c.Outlook.Facts, c.Outlook.facts, steps(c.Price.Float(), 32), delay, l.speed(c), l.region[i]})
+			price, speed := l.pace(c)
+			s.spots = append(s.spots, spotSketch{&c.Outlook.Facts, c.Outlook.facts, price, delay, speed, l.region[i]})
 		}
 	}
 	s.regions = len(regions)
 	slack, work := octave(max(1, l.hours)), octave(max(2, l.work))
-	s.step = max(math.Sqrt(slack*work/cells(len(s.spots))), l.Look.Hours(), 1.0/60)
+	most := cells(len(s.spots))
+	s.step = max(math.Sqrt(slack*work/most), 2*max(slack, work)/most, l.Look.Hours(), 1.0/60)
 	s.slack, s.work = int(math.Ceil(slack/s.step))+1, int(math.Ceil(work/s.step))+1
 	return s
 }
@@ -140,15 +143,22 @@ func (l *value) cheapest(i int) bool {
 }
 
 func (l *value) costs(c *Candidate) float64 {
-	return c.Price.Float() * (c.Delay + c.Work).Hours()
+	return c.Price.Float() * (c.Delay.Hours() + c.Work.Hours())
 }
 
-// speed of a candidate, as a multiple of the on-demand machine that is done first.
-func (l *value) speed(c *Candidate) float64 {
-	if c.Work <= 0 || l.work <= 0 || c.Work == l.Candidates[l.net].Work {
-		return 1
+// slowest and fastest are the speeds that a table tells apart.
+const slowest, fastest = 1.0 / 8, 8
+
+// pace is a candidate's price, and its speed as a multiple of the on-demand machine
+// that is done first. What is slower than a table knows costs as much for the work.
+func (l *value) pace(c *Candidate) (price, speed float64) {
+	price, speed = c.Price.Float(), 1.0
+	if c.Work > 0 && l.work > 0 && c.Work != l.Candidates[l.net].Work {
+		speed = l.work / c.Work.Hours()
+		price *= max(1, slowest/speed)
+		speed = min(fastest, max(slowest, steps(speed, 16)))
 	}
-	return min(8, max(1.0/8, steps(l.work/c.Work.Hours(), 16)))
+	return steps(price, 32), speed
 }
 
 // steps rounds to n steps in each octave.
@@ -233,8 +243,9 @@ func (l *value) downClass() float64 {
 	return classAt(now, &at)
 }
 
-// home is the region of the data in the table: where entry is cheapest.
-func (l *value) home() int {
+// home is the region of the data in the table: where entry is cheapest, and what is
+// paid to enter even there.
+func (l *value) home() (int, money.Amount) {
 	home, least := -1, money.MaxAmount
 	for i := range l.Candidates {
 		c, g := &l.Candidates[i], l.region[i]
@@ -242,7 +253,7 @@ func (l *value) home() int {
 			home, least = g, c.Entry
 		}
 	}
-	return max(0, home)
+	return max(0, home), least
 }
 
 func (l *value) idle() Decision {
@@ -259,8 +270,8 @@ func (l *value) idle() Decision {
 	net, buy := l.bestNet(class)
 	later := math.Inf(1)
 	if hope {
-		home := l.home()
-		later = l.table.between(func(a int) []float64 { return l.table.waitAt(a, home) }, class, l.hours, l.work)
+		home, entry := l.home()
+		later = entry.Float() + l.table.between(func(a int) []float64 { return l.table.waitAt(a, home) }, class, l.hours, l.work)
 	}
 	switch {
 	case spot >= 0 && cost < min(later, buy):
@@ -297,8 +308,10 @@ func (l *value) expect(w *Why) {
 	}
 }
 
+// take launches on spot, until no slack is left for it at the latest.
 func (l *value) take(i int, why Why, cost float64) Decision {
-	d := l.launch(i, why, soonest(l.nextReady(anyKind), l.again()))
+	leave := l.Now.Add(l.slack - l.entry(&l.Candidates[i]))
+	d := l.launch(i, why, soonest(l.nextReady(anyKind), l.again(), leave))
 	d.Why.Cost = amount(cost)
 	return d
 }
@@ -333,7 +346,7 @@ func (l *value) onDemand() Decision {
 	if !cur.Running {
 		return l.stay(Why{Code: Launching, Slack: l.slack}, time.Time{})
 	}
-	region := l.home()
+	region, _ := l.home()
 	if at := slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Market == cur.Market }); at >= 0 && l.region[at] >= 0 {
 		region = l.region[at]
 	}

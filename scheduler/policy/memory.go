@@ -31,8 +31,12 @@ func (m *Memory) See(at time.Time, up bool) {
 	b.Pass(at)
 	if x := b.Up(); up && x < 1e-9 || !up && x > 1-1e-9 {
 		// It has changed since the last step of the grid: a run begins, now.
+		now := b.at
+		if at.After(now) {
+			now = at
+		}
 		b.Pass(b.at.Add(b.model.grid))
-		b.at = at
+		b.at = now
 	}
 	b.See(up)
 }
@@ -74,6 +78,9 @@ func (m *Model) Recall(data []byte) (*Memory, error) {
 	b, err := m.Restore(k.Belief)
 	if err != nil {
 		return nil, err
+	}
+	if err := k.Facts.check(); err != nil {
+		return nil, fmt.Errorf("memory of a market: %w", err)
 	}
 	return &Memory{b, k.Facts, k.Drawn}, nil
 }

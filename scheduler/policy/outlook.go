@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"math"
 )
@@ -46,6 +47,24 @@ func (b *Belief) Facts() Facts {
 	f.Often = math.Round(b.often()*20) / 20
 	f.Met = math.Round(2*classOf(&up, &f.NextUp)) / 2
 	return f
+}
+
+// check refuses facts that no belief has.
+func (f *Facts) check() error {
+	for _, list := range [...][]float64{f.Up[:], f.Down[:], f.NextUp[:], f.NextDown[:], {f.Back}} {
+		for _, x := range list {
+			if !(x >= 0 && x <= 1000) {
+				return fmt.Errorf("facts: %v is no hazard per hour", x)
+			}
+		}
+	}
+	if !(f.Often >= 0 && f.Often <= 1) {
+		return fmt.Errorf("facts: %v is no chance", f.Often)
+	}
+	if !(f.Met >= 0 && f.Met <= float64(classes-1)) {
+		return fmt.Errorf("facts: %v is no age class", f.Met)
+	}
+	return nil
 }
 
 // digest is of what a table depends on.

@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // steady places work that may not be interrupted: the least expected cost on
 // demand (or on spot, if explicitly allowed) that meets the deadline, else the
@@ -16,7 +19,7 @@ func steady(v *View) Decision {
 		inTime := func(c *Candidate) bool { return ready(c) && v.slackOf(c) >= 0 }
 		if at := v.best(inTime); at >= 0 {
 			// It stays right until it is no longer in time.
-			until := soonest(next, v.Now.Add(v.slackOf(&v.Candidates[at])+1))
+			until := soonest(next, v.after(v.slackOf(&v.Candidates[at])))
 			return v.launch(at, Why{Code: NotInterruptible}, until)
 		}
 		if at := v.fastest(ready); at >= 0 {
@@ -34,7 +37,16 @@ func steady(v *View) Decision {
 // slackOf is how much time could still be lost before a launch at c would no
 // longer finish by the deadline.
 func (v *View) slackOf(c *Candidate) time.Duration {
-	return v.Deadline.Sub(v.Now) - v.readyIn(c) - c.Delay - v.Margin - c.Work
+	return v.Deadline.Sub(v.Now) - total(v.readyIn(c), c.Delay, v.Margin, c.Work)
+}
+
+// total is the sum of durations that are not negative; what does not fit is the longest.
+func total(list ...time.Duration) time.Duration {
+	sum := time.Duration(0)
+	for _, d := range list {
+		sum += min(d, math.MaxInt64-sum)
+	}
+	return sum
 }
 
 // fastest is the candidate that is done first, or -1; ties by cost and name.

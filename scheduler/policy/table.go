@@ -178,6 +178,10 @@ func Build(s Sketch) *Table {
 			b.cell(j, k)
 		}
 	}
+	// From here on it is next to no work: what has no machine pays the delay of one yet.
+	for k := 0; k <= s.slack; k++ {
+		b.cell(0, k)
+	}
 	return t
 }
 
@@ -199,10 +203,14 @@ func (s *Sketch) netOf(region int) *netSketch {
 
 // cell works out one pair of work and slack from those with less of either.
 func (b *builder) cell(j, k int) {
-	b.onDemand(j, k)
+	if j > 0 {
+		b.onDemand(j, k)
+	}
 	b.purchase(j, k)
 	for i := range b.spots {
-		b.hold(i, j, k)
+		if j > 0 {
+			b.hold(i, j, k)
+		}
 	}
 	for i := range b.spots {
 		b.launch(i, j, k)
@@ -274,6 +282,13 @@ func (b *builder) purchase(j, k int) {
 // comes back.
 func (b *builder) hold(i, j, k int) {
 	p, c := &b.spots[i], &b.chance[i]
+	leave := b.buy[p.region][classes-1]
+	if float64(k)+p.speed < 1 { // no slack is left to go on so slowly
+		for class := range classes {
+			b.heldAt(i, class)[j*b.row+k] = leave
+		}
+		return
+	}
 	moves := b.moves[:0]
 	for _, o := range b.order[p.region] {
 		if o != i {
@@ -288,7 +303,7 @@ func (b *builder) hold(i, j, k int) {
 			}
 		}
 		stay := p.price*b.step + c.stays[class]*on + (1-c.stays[class])*b.done(b.lostAt(i, class), j, k, p.speed)
-		b.heldAt(i, class)[j*b.row+k] = min(stay, b.buy[p.region][classes-1])
+		b.heldAt(i, class)[j*b.row+k] = min(stay, leave)
 	}
 }
 
@@ -303,7 +318,7 @@ func (b *builder) launch(i, j, k int) {
 		v := min(b.entry(i, j, k, c.starts[class], c.class[class], lost), b.buy[p.region][0]+1e-9)
 		b.enterAt(i, class)[at] = v
 		look := n.price * float64(j) * b.step / n.speed
-		if k > 0 {
+		if j > 0 && k > 0 {
 			up := b.older(class, func(a int) float64 { return b.done(b.seenAt(i, a), j, k, n.speed) })
 			look = n.price*b.step + c.stays[class]*up + (1-c.stays[class])*b.done(b.netAt(0, p.region), j, k, n.speed)
 		}
@@ -422,23 +437,23 @@ func (b *builder) lose(i, j, k int) {
 // guess extends a state to a cell that is not known yet.
 func (b *builder) guess(v []float64, j, k int) float64 {
 	at := j*b.row + k
-	if k == 0 {
+	switch {
+	case j == 0:
+		return v[max(0, at-1)]
+	case k == 0:
 		return v[at-b.row]
 	}
 	return v[at-b.row] + v[at-1] - v[at-1-b.row]
 }
 
 // done is a value after a step of work at a speed, from cell j, k: at the speed
-// of the reference no slack is lost.
+// of the reference no slack is lost. There must be as much as is.
 func (b *builder) done(v []float64, j, k int, speed float64) float64 {
 	at := j*b.row + k
 	if speed == 1 {
 		return v[at-b.row]
 	}
 	y, x := max(0, float64(j)-speed), float64(k)+speed-1
-	if x < 0 { // no slack is left to go on so slowly
-		return math.Inf(1)
-	}
 	j0, k0 := int(y), min(int(x), b.slack)
 	wj, wk := y-float64(j0), min(1, x-float64(k0))
 	value := func(jj, kk int) float64 {
@@ -525,4 +540,9 @@ func (l *Library) of(s *Sketch) *Table {
 	}
 	var room [512]byte
 	return l.tables[Key(s.appendKey(room[:0]))]
+}
+
+// Bytes is about what a table takes in memory.
+func (t *Table) Bytes() int {
+	return 8 * (len(t.held) + len(t.enter) + len(t.seen) + len(t.lost) + len(t.off) + len(t.wait) + len(t.net))
 }

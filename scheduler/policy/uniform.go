@@ -56,7 +56,7 @@ type line struct {
 // preemption undoes, and the time until it is noticed. Having just that much is
 // too little, as in the papers: spot is left at once when nothing is to spare.
 func (u *line) entry(c *Candidate) time.Duration {
-	return c.Delay + min(c.atRisk(u.AtRisk), c.Work) + u.Look
+	return total(c.Delay, min(c.atRisk(u.AtRisk), c.Work), u.Look)
 }
 
 func (u *line) worthwhile(c *Candidate) bool {
@@ -70,7 +70,7 @@ func (u *line) startable(c *Candidate) bool {
 
 // hopeful: spot that will still be startable when it can next be tried, if we wait.
 func (u *line) hopeful(c *Candidate) bool {
-	return u.worthwhile(c) && u.slack-max(u.readyIn(c), u.Look) > u.entry(c)
+	return u.worthwhile(c) && u.slack > total(max(u.readyIn(c), u.Look), u.entry(c))
 }
 
 func (u *line) idle() Decision {
@@ -160,7 +160,7 @@ func (u *line) onSpot() Decision {
 	if !cur.Running {
 		pending = max(0, cur.Delay-u.Now.Sub(cur.Since))
 	}
-	if spare := u.slack - u.Look - pending; spare > 0 {
+	if u.slack > total(u.Look, pending) {
 		until := u.Now.Add(u.slack - u.Look)
 		if pending > 0 {
 			until = soonest(u.Now.Add(pending), until)
@@ -174,7 +174,7 @@ func (u *line) onSpot() Decision {
 	}
 	// Where on demand would be late even without a margin, the machine in hand
 	// is the better hope if it can make it.
-	own := u.Deadline.Sub(u.Now) - pending - cur.Work
+	own := u.Deadline.Sub(u.Now) - total(pending, cur.Work)
 	if u.slackOf(&u.Candidates[at])+u.Margin < 0 && own >= 0 {
 		return u.stay(Why{Code: DeadlineAtRisk, Slack: u.slack}, soonest(next, u.after(pending+own)))
 	}
@@ -190,7 +190,7 @@ func (u *line) onDemand() Decision {
 		return u.stay(Why{Code: KeepOnDemand, Slack: u.slack}, u.nextReady(u.worthwhile))
 	}
 	c := &u.Candidates[at]
-	behind, by := u.behind(2 * c.Delay)
+	behind, by := u.behind(total(c.Delay, c.Delay))
 	if !behind {
 		until := soonest(u.Now.Add(u.slack-u.entry(c)), u.crossing().Add(-2*c.Delay), u.nextReady(u.worthwhile))
 		return u.launch(at, Why{Code: Ahead, Slack: u.slack}, until)
@@ -226,7 +226,7 @@ func (u *line) crossing() time.Time {
 }
 
 // after is the first moment at which more than d has passed.
-func (v *View) after(d time.Duration) time.Time { return v.Now.Add(max(0, d) + 1) }
+func (v *View) after(d time.Duration) time.Time { return v.Now.Add(total(max(0, d), 1)) }
 
 func anyKind(*Candidate) bool { return true }
 
