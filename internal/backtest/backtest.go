@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -253,7 +254,11 @@ func (o *Options) check() error {
 		if !(o.Fraction > 0 && o.Fraction <= 1) {
 			return inputError("fraction %v is not in (0, 1]: it is the job's length ÷ its deadline", o.Fraction)
 		}
-		o.Deadline = time.Duration(float64(o.Length) / o.Fraction).Round(time.Second)
+		deadline := float64(o.Length) / o.Fraction
+		if deadline >= math.MaxInt64 {
+			return inputError("fraction %v makes a deadline beyond all records of a market", o.Fraction)
+		}
+		o.Deadline = time.Duration(deadline).Round(time.Second)
 	}
 	if o.Deadline < o.Length+o.Delay {
 		return inputError("deadline %v is shorter than the job: %v of work and a delay of %v", o.Deadline, o.Length, o.Delay)

@@ -267,6 +267,7 @@ func TestBadInput(t *testing.T) {
 		"short deadline":     {func(o *Options) { o.Deadline = 4 * time.Hour }, "deadline 4h0m0s is shorter than the job: 4h0m0s of work and a delay of 12m0s"},
 		"fraction too large": {func(o *Options) { o.Deadline, o.Fraction = 0, 1 }, "shorter than the job"},
 		"fraction over 1":    {func(o *Options) { o.Deadline, o.Fraction = 0, 1.5 }, "fraction 1.5 is not in (0, 1]"},
+		"fraction near 0":    {func(o *Options) { o.Deadline, o.Fraction = 0, 1e-9 }, "fraction 1e-09 makes a deadline beyond"},
 		"fraction NaN":       {func(o *Options) { o.Deadline, o.Fraction = 0, math.NaN() }, "fraction NaN is not in (0, 1]"},
 		"both":               {func(o *Options) { o.Fraction = 0.5 }, "either a deadline or a fraction"},
 		"no length":          {func(o *Options) { o.Length = 0 }, "length must be positive"},

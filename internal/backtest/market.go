@@ -394,8 +394,8 @@ func readZones(path string) (map[string]pool, error) {
 			p.hasSpot = true
 		}
 		secs, err := strconv.Atoi(rec[col["step_seconds"]])
-		if err != nil || secs <= 0 {
-			return nil, inputError("%s, row %d: step_seconds %q is not a positive whole number", path, i+2, rec[col["step_seconds"]])
+		if err != nil || secs <= 0 || secs > 7*24*3600 {
+			return nil, inputError("%s, row %d: step_seconds %q is not a whole number from 1 to a week", path, i+2, rec[col["step_seconds"]])
 		}
 		p.step = time.Duration(secs) * time.Second
 		zones[p.name] = p

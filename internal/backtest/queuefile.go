@@ -3,6 +3,7 @@ package backtest
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,10 +88,11 @@ func (b *Budget) UnmarshalText(text []byte) error {
 	}
 	var m quantity.Money
 	if err := m.UnmarshalText(text); err != nil {
-		return &yamlfile.Problem{
-			Message: fmt.Sprintf("expected %s, found %q", b.Describe(), text),
-			Hint:    fmt.Sprintf("write %q or %q", string(text)+" USD", string(text)+"%"),
+		p := &yamlfile.Problem{Message: fmt.Sprintf("expected %s, found %q", b.Describe(), text)}
+		if x, err := strconv.ParseFloat(string(text), 64); err == nil && x >= 0 && !math.IsInf(x, 0) {
+			p.Hint = fmt.Sprintf("write %q or %q", string(text)+" USD", string(text)+"%")
 		}
+		return p
 	}
 	if m.Currency != "USD" {
 		return &yamlfile.Problem{Message: "recorded markets have prices in USD, so a budget is in USD too"}

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -32,12 +33,15 @@ type world struct {
 	// tables are never built.
 	memory []*policy.Memory
 	late   bool
+	// restless, if not nil: prices change and tables are dropped now and then, and spot
+	// is lost when its work was about to be saved.
+	restless *rand.Rand
 }
 
 // Work at candidate i runs speed[i]/10 times as fast as the reference.
 func (w *world) play(speed []int64) time.Time {
 	v := w.view
-	for range 5000 {
+	for range 20000 {
 		if w.done >= v.Total {
 			return w.now
 		}
@@ -50,6 +54,14 @@ func (w *world) play(speed []int64) time.Time {
 					w.memory[i].Hold(w.now)
 				}
 				v.Candidates[i].Outlook = w.memory[i].Outlook(w.now)
+			}
+		}
+		if r := w.restless; r != nil && r.IntN(60) == 0 {
+			for i := range v.Candidates {
+				v.Candidates[i].Price = usd(float64(5+r.IntN(40)) / 10)
+			}
+			if v.Library != nil {
+				v.Library = &policy.Library{}
 			}
 		}
 		if w.held >= 0 {
@@ -100,6 +112,9 @@ func (w *world) launch(i int, v policy.View) {
 		w.runsAt = w.now.Add(c.Delay)
 	}
 	w.diesAt = w.now.Add(time.Duration(rapid.IntRange(1, 600).Draw(w.t, "life")) * time.Minute)
+	if w.restless != nil && w.restless.IntN(2) == 0 {
+		w.diesAt = w.runsAt.Add(v.AtRisk - 1)
+	}
 }
 
 // pass lets time pass to the next event or to until.
@@ -159,15 +174,20 @@ func neverMisses(t *rapid.T, learned bool) {
 	v := policy.View{
 		Start: t0, Interruptible: true,
 		Total:  time.Duration(rapid.IntRange(1, 40*60).Draw(t, "work")) * time.Minute,
-		AtRisk: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, time.Hour}).Draw(t, "risk"),
+		AtRisk: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour}).Draw(t, "risk"),
 		Margin: rapid.SampledFrom([]time.Duration{0, 4 * time.Minute}).Draw(t, "margin"),
 		Look:   rapid.SampledFrom([]time.Duration{0, time.Second, 5 * time.Minute}).Draw(t, "look"),
 	}
+	v.AtRisk = max(v.AtRisk, v.Total/100)
 	w := world{t: t, now: t0, held: -1}
+	unit := rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "unit of delays")
+	if rapid.Bool().Draw(t, "restless") {
+		w.restless = rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "seed")))
+	}
 	var speed []int64
 	add := func(c policy.Candidate) {
 		c.Market = fmt.Sprint("m", len(v.Candidates))
-		c.Delay = time.Duration(rapid.IntRange(1, 30).Draw(t, "delay")) * time.Minute
+		c.Delay = time.Duration(rapid.IntRange(1, 30).Draw(t, "delay")) * unit
 		v.Candidates = append(v.Candidates, c)
 		speed = append(speed, rapid.Int64Range(6, 16).Draw(t, "speed"))
 		w.until = append(w.until, time.Time{})
@@ -181,7 +201,7 @@ func neverMisses(t *rapid.T, learned bool) {
 		add(policy.Candidate{Kind: policy.Spot, Price: usd(float64(rapid.IntRange(5, 20).Draw(t, "price")) / 10)})
 	}
 	need := v.Total*10/time.Duration(speed[0]) + v.Candidates[0].Delay + v.Margin
-	v.Deadline = t0.Add(need + time.Duration(rapid.IntRange(0, 20*60).Draw(t, "slack"))*time.Minute)
+	v.Deadline = t0.Add(need + time.Duration(rapid.IntRange(0, 20*60).Draw(t, "slack"))*rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "unit of slack"))
 	if learned {
 		v.Library = &policy.Library{}
 		v.Egress = money.Amount(usd(rapid.SampledFrom([]float64{0, 1, 20}).Draw(t, "egress")))
