@@ -145,7 +145,7 @@ func (b *Belief) Pass(to time.Time) {
 }
 
 // far is after what time nothing is left of what was seen.
-const far = 10 * 365 * 24 * time.Hour
+const far = 90 * 24 * time.Hour
 
 // near leaves out what time passes beyond that, as when a clock was wrong.
 func (b *Belief) near(to time.Time) {

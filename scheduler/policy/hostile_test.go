@@ -154,7 +154,6 @@ func TestClockThatIsWrong(t *testing.T) {
 	if at := m.Belief.At(); !at.Equal(t0) {
 		t.Errorf("a look 5 h ago takes the belief back to %v", at)
 	}
-	start := time.Now()
 	for _, from := range []time.Time{{}, time.Unix(0, 0)} {
 		m, held := policy.ShippedModel().Memory(from), policy.ShippedModel().Memory(from)
 		m.See(t0, true)
@@ -164,9 +163,6 @@ func TestClockThatIsWrong(t *testing.T) {
 				t.Errorf("from %v the belief is brought to %v", from, at)
 			}
 		}
-	}
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 
