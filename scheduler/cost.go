@@ -50,6 +50,7 @@ type candidate struct {
 	rate      estimate // where task is from
 	cooled    time.Time
 	late      bool
+	warned    bool // a notice is long enough for a save
 	history   policy.History
 	outlook   *policy.Outlook
 	name      string        // of the market, for the policy
@@ -176,6 +177,7 @@ func (s *Snapshot) price(l *load, f fitted, e estimate, o *Offer, price money.Ra
 	if every, overhead, n := l.saving(e.task, save, out.history, o.Market.Kind == providers.Spot); every > 0 {
 		out.saves, out.saved = n, overhead
 		out.atRisk = min(e.task, every+save)
+		out.warned = caps.Notice >= 2*save // it is the typical one
 	}
 	if moved != nil {
 		out.egress = more(moved.once, times(out.saves, moved.saved))
@@ -215,7 +217,7 @@ func (c *candidate) view() policy.Candidate {
 	price := max(0, (times(c.nodes, c.price)-1)/money.Rate(c.tasks)+1)
 	return policy.Candidate{
 		Market: c.name, Kind: kind, Price: price, Billing: c.billing, Entry: c.egress, Tail: c.tail, Machines: c.nodes,
-		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Value: c.value, History: c.history, Outlook: c.outlook, Region: c.region, Hint: policy.Hint{CooledUntil: c.cooled},
+		Work: c.work(), Delay: c.delay, AtRisk: c.atRisk, Warned: c.warned, Value: c.value, History: c.history, Outlook: c.outlook, Region: c.region, Hint: policy.Hint{CooledUntil: c.cooled},
 	}
 }
 

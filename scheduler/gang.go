@@ -187,9 +187,7 @@ func (p *pass) occupyGang(g *Group, c *class, hosts []*host, launches []Launch) 
 		p.put(c.pool, c.slotKey, l.Market, &l.Shape, h)
 		p.rented(g, &l, h)
 		p.account(l.Market.Provider).used.tasks++
-		p.give(g.Project, &l, h.billing)
-		p.coming[l.Market]++
-		p.launching++
+		p.asks(g, &l, h.billing)
 	}
 }
 
@@ -322,9 +320,6 @@ func (p *pass) launchGang(g *Group, c *class, l *load, one *candidate, hosts []*
 	p.occupyGang(g, c, hosts, launches)
 	for range missing {
 		p.draw(one.offer)
-		if n := one.offer.commitment; n > 0 {
-			p.committed[n-1]++
-		}
 	}
 	d.Launched += missing
 	d.Placed++

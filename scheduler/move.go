@@ -202,12 +202,7 @@ func (p *pass) move(r *Running, c *class, one *candidate, why reason.Reason) {
 		p.out.Launches = append(p.out.Launches, l)
 		h := &host{launch: len(p.out.Launches) - 1, slots: l.Slots, key: c.slotKey, price: l.Price, billing: one.billing}
 		p.rented(g, &l, h)
-		p.give(g.Project, &l, one.billing)
-		p.coming[l.Market]++
 		p.draw(one.offer)
-		if k := one.offer.commitment; k > 0 {
-			p.committed[k-1]++
-		}
-		p.launching++
+		p.asks(g, &l, one.billing)
 	}
 }

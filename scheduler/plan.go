@@ -252,13 +252,8 @@ func (p *pass) launch(g *Group, c *class, l *load, one *candidate, room int, d *
 		h := &host{launch: len(p.out.Launches) - 1, slots: slots, used: lease.Tasks, key: c.slotKey, price: lease.Price, billing: one.billing}
 		p.put(g.pool(), c.slotKey, lease.Market, &one.shape.Shape, h)
 		p.took(g, &lease, h)
-		p.give(g.Project, &lease, one.billing)
-		p.coming[lease.Market]++
 		p.draw(one.offer)
-		if n := one.offer.commitment; n > 0 {
-			p.committed[n-1]++
-		}
-		p.launching++
+		p.asks(g, &lease, one.billing)
 		d.Launched++
 		d.Placed += lease.Tasks
 		p.turn(g.Project)

@@ -115,6 +115,9 @@ func (p *pass) shortage(o *Offer, n int) reason.Reason {
 
 // draw takes a machine of an offer out of its quotas.
 func (p *pass) draw(o *Offer) {
+	if n := o.commitment; n > 0 {
+		p.committed[n-1]++
+	}
 	for _, i := range p.counting(o) {
 		q := &p.quotas.quotas[i]
 		q.left -= Units(q.Quota, &p.Catalog.Shapes[o.shape].Shape)

@@ -95,7 +95,7 @@ func (p *pass) onDemandFrom(g *Group, v *policy.View, by time.Time) (from time.T
 		return from, true
 	case v.Deadline.After(p.Now):
 		if last {
-			from = p.Now.Add(p.spareOf(v))
+			from = p.Now.Add(v.Spare())
 			if from = later(from, p.Now); !by.IsZero() {
 				from = earlier(from, by)
 			}
@@ -110,31 +110,6 @@ func (p *pass) onDemandFrom(g *Group, v *policy.View, by time.Time) (from time.T
 		from = by
 	}
 	return from, false
-}
-
-// spareOf is how long it may still be until on-demand must be taken for the deadline.
-func (p *pass) spareOf(v *policy.View) time.Duration {
-	slack, need := time.Duration(-1<<63), time.Duration(1<<63-1)
-	for i := range v.Candidates {
-		c := &v.Candidates[i]
-		if c.Kind == policy.OnDemand {
-			cool := max(0, c.Hint.CooledUntil.Sub(p.Now))
-			slack = max(slack, v.Deadline.Sub(p.Now)-cool-c.Delay-v.Margin-c.Work)
-			continue
-		}
-		risk := v.AtRisk
-		if c.AtRisk > 0 {
-			risk = c.AtRisk
-		}
-		need = min(need, c.Delay+min(risk, c.Work)+v.Look)
-	}
-	if v.Current != nil { // what runs needs no try, only the rest of its start
-		need = 0
-		if !v.Current.Running {
-			need = max(0, v.Current.Delay-p.Now.Sub(v.Current.Since))
-		}
-	}
-	return slack - need - v.Look
 }
 
 // cheaperOnDemand reports whether on demand is expected to cost no more than any spot.

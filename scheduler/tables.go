@@ -26,7 +26,7 @@ func (p *pass) answer(v *policy.View) policy.Decision {
 		p.tables[key] = true
 		p.out.Wanted = append(p.out.Wanted, *d.Want)
 	}
-	if p.Asked == nil || v.Current != nil || d.Action == policy.Wait || p.spareOf(v) <= tableWait {
+	if p.Asked == nil || v.Current != nil || d.Action == policy.Wait || v.Spare() <= tableWait {
 		return d
 	}
 	since, ok := p.Asked[key]

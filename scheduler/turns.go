@@ -152,6 +152,13 @@ func (p *pass) had(project string) money.Amount {
 	return had
 }
 
+// asks counts a machine that is asked for: its money, its market, and the launch.
+func (p *pass) asks(g *Group, l *Launch, billing money.Billing) {
+	p.give(g.Project, l, billing)
+	p.coming[l.Market]++
+	p.launching++
+}
+
 // give counts what a pass reserves for a project's machine.
 func (p *pass) give(project string, l *Launch, billing money.Billing) {
 	cost, err := money.Charge(l.Lease.Sub(p.Now), l.Bound, billing)

@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -147,34 +146,23 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 	kept := cache{dir: o.CacheDir, key: digest(windows)}
 	optima, known := kept.load(len(windows))
 	rows := make([]row, len(windows))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(windows)) {
-		wg.Go(func() {
-			var dp optimizer
-			for i := range next {
-				w := windows[i]
-				if !known {
-					optima[i] = dp.solve(w)
-				}
-				rows[i].window = w
-				rows[i].optimum, rows[i].onDemand = optima[i], w.onDemandCost()
-				for _, name := range names {
-					rows[i].outcomes = append(rows[i].outcomes, w.replay(ruleOf(name)))
-				}
-			}
-		})
-	}
-	for i := range windows {
-		if ctx.Err() != nil {
-			break
+	rooms := sync.Pool{New: func() any { return new(optimizer) }} // to solve in
+	err = parallel(ctx, len(windows), func(i int) error {
+		dp := rooms.Get().(*optimizer)
+		defer rooms.Put(dp)
+		w := windows[i]
+		if !known {
+			optima[i] = dp.solve(w)
 		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("backtest: %w", err)
+		rows[i].window = w
+		rows[i].optimum, rows[i].onDemand = optima[i], w.onDemandCost()
+		for _, name := range names {
+			rows[i].outcomes = append(rows[i].outcomes, w.replay(ruleOf(name)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	if !known {
 		if err := kept.save(optima); err != nil {

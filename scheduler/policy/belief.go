@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -50,7 +51,7 @@ type Model struct {
 	// grid is the time in which a market is seen to change at most once.
 	grid   time.Duration
 	stay   [Phases]float64 // the chance that a run goes on for grid
-	powers [][13]matrix    // by type: the chain over 2^k times grid, beyond a day
+	powers [][13]matrix    // by type: the chain over 2^k times grid, up to a day
 	still  []vector        // by type: the share of each state in the long run
 	sides  [2]float64      // the share of up, and of down
 }
@@ -127,7 +128,7 @@ func (m *Model) Unseen(at time.Time) *Belief {
 // Clone is a copy.
 func (b *Belief) Clone() *Belief {
 	c := *b
-	c.p = append([]vector(nil), b.p...)
+	c.p = slices.Clone(b.p)
 	return &c
 }
 

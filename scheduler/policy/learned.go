@@ -27,8 +27,7 @@ func learned(v *View) Decision {
 	s := l.sketch()
 	if l.table = v.Library.of(&s); l.table == nil {
 		d := l.meanwhile()
-		d.Want = &Sketch{}
-		*d.Want = s
+		d.Want = new(s) // a copy: s itself stays on the stack where there is a table
 		return d
 	}
 	switch {
@@ -50,7 +49,7 @@ type value struct {
 	hours, work float64
 	// spot and region are where a candidate is in the table, by index; -1 = not.
 	spot, region []int
-	// ageing of a delay, aged.
+	// ageing of a lag, aged.
 	aged   time.Duration
 	ageing ageing
 }
@@ -101,8 +100,8 @@ func (l *value) sketch() Sketch {
 	hours, delay := time.Duration(-1), 0.0
 	for _, i := range order {
 		c := &l.Candidates[i]
-		if c.Delay != hours { // most are the same
-			hours, delay = c.Delay, steps(c.Delay.Hours(), 8)
+		if lag := l.lag(c); lag != hours { // most are the same
+			hours, delay = lag, steps(lag.Hours(), 8)
 		}
 		switch {
 		case c.Kind == OnDemand:
@@ -123,6 +122,15 @@ func (l *value) sketch() Sketch {
 	s.step = max(math.Sqrt(slack*work/most), 2*max(slack, work)/most, l.Look.Hours(), 1.0/60)
 	s.slack, s.work = int(math.Ceil(slack/s.step))+1, int(math.Ceil(work/s.step))+1
 	return s
+}
+
+// lag is what each launch costs in time: the delay and, on spot, what a preemption undoes
+// on average.
+func (v *View) lag(c *Candidate) time.Duration {
+	if c.Kind == OnDemand || c.Warned {
+		return c.Delay
+	}
+	return total(c.Delay, min(c.atRisk(v.AtRisk), c.Work)/2)
 }
 
 // cheapest reports whether a candidate finishes at the least cost on demand in its region.
@@ -176,9 +184,10 @@ func octave(x float64) float64 { return math.Exp2(math.Ceil(2*math.Log2(x)) / 2)
 func (l *value) start(i int) float64 {
 	c, t := &l.Candidates[i], l.table
 	p := &t.spots[l.spot[i]]
-	d := c.Delay.Hours()
-	if c.Delay != l.aged || c.Delay == 0 { // most are the same
-		l.aged, l.ageing = c.Delay, ageingOf(d)
+	lag := l.lag(c)
+	d := lag.Hours()
+	if lag != l.aged || lag == 0 { // most are the same
+		l.aged, l.ageing = lag, ageingOf(d)
 	}
 	later := c.Outlook.up.afterBy(&l.ageing)
 	class := classOf(&later, &p.NextUp)

@@ -136,6 +136,23 @@ func TestEgressKeepsWorkInItsRegion(t *testing.T) {
 	}
 }
 
+// What a preemption undoes makes spot dearer, unless its notice is long enough to save.
+func TestWorkAtRiskCosts(t *testing.T) {
+	cost := func(atRisk time.Duration, warned bool) money.Amount {
+		v := learnedJob(20*time.Hour, 40*time.Hour, seen(1, 40, true))
+		v.AtRisk, v.Candidates[0].Warned = atRisk, warned
+		d := ask(t, v)
+		if d.Action != policy.StartSpot {
+			t.Fatalf("%v at risk: %v %v", atRisk, d.Action, d.Why)
+		}
+		return d.Why.Cost
+	}
+	none, hours, warned := cost(0, false), cost(4*time.Hour, false), cost(4*time.Hour, true)
+	if hours < none+money.Amount(usd(1)) || warned != none {
+		t.Errorf("it is expected to cost %v with nothing at risk, %v with 4 h, %v with 4 h and a notice", none, hours, warned)
+	}
+}
+
 // Until a table is built work stays where it is, and idle work goes by the line.
 func TestWithoutATable(t *testing.T) {
 	v := learnedJob(20*time.Hour, 26*time.Hour, seen(1, 48, true))

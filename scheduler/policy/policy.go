@@ -99,6 +99,9 @@ type Candidate struct {
 	Tail time.Duration
 	// AtRisk, where it is not 0, counts there instead of the view's.
 	AtRisk time.Duration
+	// Warned says that a preemption is announced long enough before for a save: work
+	// is then lost only with the notice, which safety does not count on.
+	Warned bool
 	// Value is what an hour until the work is done is worth. It counts where
 	// candidates are compared, and is no cost.
 	Value money.Rate

@@ -69,9 +69,10 @@ func (s *Sketch) appendKey(b []byte) []byte {
 // left, for each thing that may be in hand. Slack is the time that may still be lost
 // before on demand must be bought; work is running time at the reference rate.
 //
-// It is a value iteration over a semi-Markov model of the markets. The others than
-// the one in hand are taken as they are met at some far moment when a machine is
-// lost, and as all down for one time while nothing can be had.
+// It is a value iteration over a semi-Markov model of the markets. When a machine is
+// lost, the markets that are better were down at its launch and had the time since to come
+// back, and the others are as they are met at some far moment; while nothing can be had
+// all have been down for one time.
 type Table struct {
 	Sketch
 	row  int // cells of one amount of work

@@ -55,8 +55,34 @@ type line struct {
 // entry is the slack that a try on spot may use up: the delay, the work that a
 // preemption undoes, and the time until it is noticed. Having just that much is
 // too little, as in the papers: spot is left at once when nothing is to spare.
-func (u *line) entry(c *Candidate) time.Duration {
-	return total(c.Delay, min(c.atRisk(u.AtRisk), c.Work), u.Look)
+func (v *View) entry(c *Candidate) time.Duration {
+	return total(c.Delay, min(c.atRisk(v.AtRisk), c.Work), v.Look)
+}
+
+// pending is what is left of the delay of the machine in hand: slack that it still
+// uses up.
+func (v *View) pending() time.Duration {
+	if v.Current.Running {
+		return 0
+	}
+	return max(0, v.Current.Delay-v.Now.Sub(v.Current.Since))
+}
+
+// Spare is how long it may still be until on demand must be taken for the deadline: until
+// no slack is left for another try on spot, or for the machine in hand. There must be
+// an on-demand candidate.
+func (v *View) Spare() time.Duration {
+	need := time.Duration(never)
+	if v.Current != nil {
+		need = v.pending()
+	} else {
+		for i := range v.Candidates {
+			if c := &v.Candidates[i]; c.Kind == Spot {
+				need = min(need, v.entry(c))
+			}
+		}
+	}
+	return v.slackOf(&v.Candidates[v.fastest(isOnDemand)]) - total(need, v.Look)
 }
 
 func (u *line) worthwhile(c *Candidate) bool {
@@ -155,11 +181,7 @@ func (u *line) launchNet(at int, why Why) Decision {
 
 func (u *line) onSpot() Decision {
 	cur := u.Current
-	// Slack still to be used up before the work goes on: none while it runs.
-	pending := time.Duration(0)
-	if !cur.Running {
-		pending = max(0, cur.Delay-u.Now.Sub(cur.Since))
-	}
+	pending := u.pending()
 	if u.slack > total(u.Look, pending) {
 		until := u.Now.Add(u.slack - u.Look)
 		if pending > 0 {
