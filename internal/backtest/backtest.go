@@ -20,8 +20,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"gpubroker/scheduler/policy"
@@ -146,10 +146,13 @@ func replay(ctx context.Context, o Options, names []string) ([]row, []string, er
 	kept := cache{dir: o.CacheDir, key: digest(windows)}
 	optima, known := kept.load(len(windows))
 	rows := make([]row, len(windows))
-	rooms := sync.Pool{New: func() any { return new(optimizer) }} // to solve in
+	solvers := make(chan *optimizer, runtime.GOMAXPROCS(0)) // with their buffers
+	for range cap(solvers) {
+		solvers <- &optimizer{}
+	}
 	err = parallel(ctx, len(windows), func(i int) error {
-		dp := rooms.Get().(*optimizer)
-		defer rooms.Put(dp)
+		dp := <-solvers
+		defer func() { solvers <- dp }()
 		w := windows[i]
 		if !known {
 			optima[i] = dp.solve(w)

@@ -72,7 +72,7 @@ func (v *View) pending() time.Duration {
 // no slack is left for another try on spot, or for the machine in hand. There must be
 // an on-demand candidate.
 func (v *View) Spare() time.Duration {
-	need := time.Duration(never)
+	need := never
 	if v.Current != nil {
 		need = v.pending()
 	} else {
